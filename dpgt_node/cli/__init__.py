@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+# How many threads the user grants to one process; cli.common.threads() reads it.
+THREADS_GRANTED = os.environ.get("OMP_NUM_THREADS", "")
 # Before numpy is imported anywhere: five daemons on two cores must not start a BLAS pool each, and one thread gives
 # the daemons and the simulator the same bits.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -173,19 +175,23 @@ def _version() -> list[click.Option]:
     ]  # fmt: skip
 
 
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _versions() -> list[str]:
     import ssl
 
     from dpgt_node.protocol.messages import PROTOCOL_VERSION
     from dpgt_node.record.summary import versions
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     libraries = {name: version for name, version in versions().items() if name != "dpgt_node"}
     return [
         f"protocol {PROTOCOL_VERSION}",
         *(f"{'Python' if name == 'python' else name} {version}" for name, version in libraries.items()),
         ssl.OPENSSL_VERSION,
-        f"cores {cores}",
+        f"cores {cores()}",
     ]
 
 

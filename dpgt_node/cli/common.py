@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dpgt_node import cli
 from dpgt_node.cli import signals
 from dpgt_node.cli.logs import tell
 from dpgt_node.config import RunConfig, listen_address, parse_address
@@ -93,6 +94,15 @@ def reddened(text: str) -> str:
     return text.replace("(none)", click.style("(none)", fg="red")).replace(
         "WARNING:", click.style("WARNING:", fg="red")
     )
+
+
+def threads() -> int:
+    """How many threads of ours may share one computation: OMP_NUM_THREADS, else the processors of this process.
+
+    BLAS has one in any case, so that numbers are the same bits.
+    """
+    granted = cli.THREADS_GRANTED
+    return int(granted) if granted.isdecimal() and int(granted) else cli.cores()
 
 
 def data_root() -> Path | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal, get_args
 
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
@@ -50,6 +51,7 @@ def strength(
     return "strong" if hits <= 0.03 else "moderate" if hits <= 0.5 else "weak"
 
 
+@lru_cache(maxsize=256)  # thousands of agents ask the same
 def void(delta: float, samples: int | None) -> bool:
     """Whether ``delta`` is 1/D or more: it would allow to publish one sample outright."""
     if samples is None or samples <= 0:

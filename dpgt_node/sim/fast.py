@@ -55,12 +55,17 @@ from dpgt_node.record.summary import Summary
 from dpgt_node.sim import saved
 from dpgt_node.sim.rows import Rows
 from dpgt_node.sim.simulate import build_oracles, forget, pair_keys_for, ready_recorder, save_released, write_results
+from dpgt_node.sim.team import Team
 from dpgt_node.types import F64, I64, Stream
 
 TOLERANCE = 1e-9
 TOLERANCE_TORCH = 1e-4
 TOLERANCE_FLOAT32 = 1e-5
 
+_SHARED = 1 << 18
+"""Numbers of a matrix from which on threads save more than they cost."""
+_TOGETHER = 8 * CHUNK
+"""Coordinates of rows that are drawn at once."""
 _FINISHED = Conclude("finished", ExitCode.DONE, "every agent finished")
 _STOPPED = Conclude("stopped", ExitCode.STOPPED, "interrupted")
 
@@ -69,28 +74,33 @@ class FastRun:
     """The recursion of one run, round by round.
 
     ``x``: float64 (n, d), x_k of all agents.  ``k``: the round it belongs to.  Raises Diverged from every method that
-    computes, ConfigError as ``AgentWork`` does.
+    computes, ConfigError as ``AgentWork`` does.  ``threads``: that share the work; what they compute is the same.
     """
 
-    def __init__(self, run: RunConfig, oracles: Sequence[Oracle], test_keystream: str | None) -> None:
+    def __init__(self, run: RunConfig, oracles: Sequence[Oracle], test_keystream: str | None, threads: int = 1) -> None:
         topology, self._schedule = Topology.from_config(run.graph), Schedule.from_config(run)
         n = len(oracles)
         for i in range(n):
             check_range(run, topology, self._schedule, i)
+        d = oracles[0].dimension
+        threads = threads if n * d >= _SHARED else 1
         self._names, self._K = topology.names, run.K
         self._oracles, self._sources = oracles, [Sources(oracle, self._schedule) for oracle in oracles]
         self._gradients: dict[tuple[bool, float], Gradients] = {}
         self._tables, self._batches = [Table(oracle) for oracle in oracles], list[I64]()
         self._float32 = wire_dtype_of(run, oracles[0].dimension) == "float32"
         self._codes = codes_of(run)
+        self._team = Team(threads)
         # One stream serves all agents where nothing has to be repeatable: agents need independent bytes, not own keys.
+        # But no two threads.
         self._keystreams: list[AesCtrKeystream] | list[TestKeystream]
         if test_keystream is None:
-            self._keystreams = [AesCtrKeystream(os.urandom(16), os.urandom(16))] * n
+            keys = [AesCtrKeystream(os.urandom(16), os.urandom(16)) for _ in range(1 if threads == 1 else n)]
+            self._keystreams = keys if len(keys) == n else keys * n
         else:
             self._keystreams = [TestKeystream(test_keystream, i) for i in range(n)]
-        d = oracles[0].dimension
-        self._sampler = sampler_for(run, worth_compiling(n * d * len(self._schedule.releases)))
+        compiled = worth_compiling(n * d * len(self._schedule.releases))
+        self._samplers = [sampler_for(run, compiled) for _ in range(threads)]
         self._masks, self._r = masks(run), run.noise.cancel or 0
         self._pair_keys = pair_keys_for(run, test_keystream)
         self._scales: dict[Stream, tuple[int, F64]] = {}
@@ -100,7 +110,8 @@ class FastRun:
         self.sent: F64 = np.empty((0, d))
         """x̆ of the last round, by agent."""
         with np.errstate(all="ignore"):
-            self._rows = Rows(run, topology, self._schedule, self, np.stack([oracle.initial() for oracle in oracles]))
+            x0 = np.stack([oracle.initial() for oracle in oracles])
+            self._rows = Rows(run, topology, self._schedule, self, x0, self._team)
 
     @property
     def x(self) -> F64:
@@ -171,31 +182,31 @@ class FastRun:
         if key not in self._gradients:
             if len(self._gradients) >= KEPT:
                 self._gradients.clear()
-            self._gradients[key] = batched([sources.at(k) for sources in self._sources])
+            self._gradients[key] = batched([sources.at(k) for sources in self._sources], self._team.over)
         return self._checked(self._gradients[key](x, batches), k, "the gradient")
 
     def perturb(self, stream: Stream, k: int, private: F64) -> F64:
         scales = self._scale(stream, k)
         if not scales.any():
             return private.copy()
-        clipped = self._sampler.clipped
+        clipped = self._clipped
         try:
             if self._masks is not None:
                 noisy = self._perturb_pairs(self._masks, k, private, scales, self._streams(k, stream))
             else:
-                noisy = perturb(self._sampler, private, scales, self._streams(k, stream))
+                noisy = perturb(self._samplers, private, scales, self._streams(k, stream), self._team)
         except ValueError:
             self._checked(private, k, stream.lower())
             raise
-        if self._sampler.clipped != clipped:
-            reaches = [self._sampler.range(scale) for scale in scales.tolist()]
+        if self._clipped != clipped:
+            reaches = [self._samplers[0].range(scale) for scale in scales.tolist()]
             beyond = int(np.argmax(np.abs(private).max(axis=1) > reaches))
             raise OutOfReach.beyond(self._names[beyond], k, stream, reaches[beyond])
         return noisy
 
     def _perturb_pairs(self, masks: MaskGraph, k: int, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:
         pairs = [(i, j, pair_stream(self._pair_keys[i].key(j, k))) for i, j in masks.edges]
-        sampler, (scale,) = self._sampler, set(scales.tolist())
+        sampler, (scale,) = self._samplers[0], set(scales.tolist())
         if not isinstance(sampler, CancellingSampler):
             raise Broken("this sampler draws no noise that cancels")
         return sampler.perturb_pairs(private, scale, streams, pairs, self._r)
@@ -214,6 +225,10 @@ class FastRun:
                     total.add(k, row)
         return self._checked(values, k, stream.lower())
 
+    @property
+    def _clipped(self) -> int:
+        return sum(sampler.clipped for sampler in self._samplers)
+
     def _scale(self, stream: Stream, k: int) -> F64:
         """sigma_k (n,)."""
         noise = self._schedule.zeta if stream == "X" else self._schedule.eta
@@ -229,7 +244,13 @@ class FastRun:
         return [keystream.stream(k, purpose) for keystream in self._keystreams]
 
     def _checked(self, values: F64, k: int, what: str) -> F64:
-        if not np.isfinite(np.add.reduce(values, axis=None)):
+        totals = np.zeros(self._team.threads)
+
+        def add(rows: slice, index: int) -> None:
+            totals[index] = np.add.reduce(values[rows], axis=None)
+
+        self._team.over(len(values), add)
+        if not np.isfinite(totals.sum()):
             for name, row in zip(self._names, values, strict=True):
                 if not np.isfinite(row).all():
                     raise Diverged.at(name, k, what)
@@ -252,15 +273,28 @@ def _padded(rows: Sequence[F64]) -> F64:
     return out
 
 
-def perturb(sampler: SoundSampler, private: F64, scales: F64, streams: Sequence[ByteStream]) -> F64:
-    """``private`` (n, d) + noise, a new matrix: row i is ``sampler.perturb(private[i], scales[i], streams[i])``."""
-    if 2 * private.shape[1] <= CHUNK:
-        return sampler.perturb_rows(private, scales, streams)
-    # Long rows: the samplers work in pieces that stay in the cache, or compiled.
-    out = np.empty(private.shape)
-    for into, row, scale, stream in zip(out, private, scales.tolist(), streams, strict=True):
-        for at in pieces(row.size):
-            into[at] = sampler.perturb(row[at], scale, stream)
+def perturb(
+    samplers: Sequence[SoundSampler], private: F64, scales: F64, streams: Sequence[ByteStream], team: Team
+) -> F64:
+    """``private`` (n, d) + noise, a new matrix: row i is ``sampler.perturb(private[i], scales[i], streams[i])``.
+
+    ``samplers``: alike, one a thread of ``team``.
+    """
+    out, d = np.empty(private.shape), private.shape[1]
+    together = max(1, _TOGETHER // max(d, 1))
+
+    def short(rows: slice, index: int) -> None:
+        for start in range(rows.start, rows.stop, together):
+            part = slice(start, min(start + together, rows.stop))
+            out[part] = samplers[index].perturb_rows(private[part], scales[part], streams[part])
+
+    def long(rows: slice, index: int) -> None:
+        # The samplers work in pieces that stay in the cache, or compiled.
+        for i in range(rows.start, rows.stop):
+            for at in pieces(d):
+                out[i, at] = samplers[index].perturb(private[i, at], float(scales[i]), streams[i])
+
+    team.over(len(out), short if 2 * d <= CHUNK else long)
     return out
 
 
@@ -274,10 +308,12 @@ def simulate_fast(
     on_round: Callable[[int, RunRecorder, float], None] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     device: str = "cpu",
+    threads: int = 1,
 ) -> tuple[Conclude, Summary]:
     """Run ``run`` and write launch's outputs under ``out``; arguments and results as in ``simulate``.
 
-    ``device``: where torch models compute, cpu | cuda; noise and sums are the CPU's in any case.
+    ``device``: where torch models compute, cpu | cuda; noise and sums are the CPU's in any case.  ``threads``: of this
+    process, which share the rows; the numbers are the same with one.
     """
     run = curated(run)
     oracles = build_oracles(run, data_root, device)
@@ -286,7 +322,7 @@ def simulate_fast(
     held = saved.load(out, "matrices")
     forget(out, -1 if held is None else held[0])
     recorder = ready_recorder(run, out, topology, schedule, oracles, test_keystream)
-    state = FastRun(run, oracles, test_keystream)
+    state = FastRun(run, oracles, test_keystream, threads)
     if held is not None:
         state.go_on(*held)
     saver = saved.Saver(out, "matrices", state.arrays)

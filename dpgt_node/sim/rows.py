@@ -16,7 +16,9 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import Broken
 from dpgt_node.privacy.counts.code import BinomialCode
-from dpgt_node.sim.matrix import Weights
+from dpgt_node.privacy.laws.compiled import worth_compiling
+from dpgt_node.sim.matrix import Mixing, Weights
+from dpgt_node.sim.team import Team
 from dpgt_node.types import F64, Stream
 
 _WHOLE = 1 << 62
@@ -80,12 +82,17 @@ class Rows:
     See ``algo.methods.base.Site`` for the rest.
     """
 
-    def __init__(self, run: RunConfig, topology: Topology, schedule: Schedule, work: Work, x0: F64) -> None:
+    def __init__(
+        self, run: RunConfig, topology: Topology, schedule: Schedule, work: Work, x0: F64, team: Team | None = None
+    ) -> None:
         self._work, self._sent = work, dict[Stream, F64]()
         self._rule = rule_of(run).build(run, topology, schedule, column)
         self._network, self._guards = network_of(run, topology), guards_of(run)
-        self._weights = {stream: Weights(values) for stream, values in self._network.weights.items()}
         n, d = x0.shape
+        self._weights = {
+            stream: Weights(edges, worth_compiling(len(edges.weights) * d * (run.K + 1)), team)
+            for stream, edges in self._network.weights.items()
+        }
         self._block = _WHOLE if d < _LARGE else max(_BLOCK_NUMBERS // n, 1 << 12)
         self.vectors: Vectors = self._rule.begin(self, x0)
         self._x: F64 | None = None
@@ -163,12 +170,7 @@ class Rows:
     def mixing(self, stream: Stream, k: int) -> Mix:
         if stream in self._guards:
             return self._guarded(self._guards[stream], stream)
-        weights, sent = self._weights[stream], self._sent[stream]
-
-        def mix(step: float, into: F64, block: slice) -> None:
-            into += weights.times(step) @ sent[:, block]
-
-        return mix
+        return Mixing(self._weights[stream], self._sent[stream])
 
     def _guarded(self, guard: Guard, stream: Stream) -> Mix:
         """No product: every agent has a sum of its own, by the very operations of an agent."""

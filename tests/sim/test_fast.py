@@ -20,17 +20,18 @@ from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import model, parse_run
 from dpgt_node.config.graphs.sparse import SparseRows
 from dpgt_node.config.mixing.robust import Robust
-from dpgt_node.errors import ConfigError
+from dpgt_node.errors import Broken, ConfigError
 from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.gaussian_sampler import CHUNK
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import TRACKING
-from dpgt_node.sim import fast, rows, simulate
+from dpgt_node.sim import fast, matrix, rows, simulate
 from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, perturb, simulate_fast
 from dpgt_node.sim.matrix import Weights
 from dpgt_node.sim.rows import Rows
+from dpgt_node.sim.team import Team
 from dpgt_node.types import NoiseLaw
 from tests.algo import cases as algo_cases
 from tests.sim import cases
@@ -308,10 +309,77 @@ def test_perturb_is_the_samplers_noise(d: int, law: NoiseLaw, monkeypatch: pytes
     scales = np.array([0.5, 2.0, 1e-3, 7.0])
     streams = [TestKeystream(KEY, i) for i in range(4)]
     values = np.random.default_rng(0).standard_normal((4, d))
-    got = perturb(LAWS[law].sampler(None), values, scales, [stream.stream(3, "X") for stream in streams])
+    samplers, team = [LAWS[law].sampler(None) for _ in range(3)], Team(3)
+    got = perturb(samplers, values, scales, [stream.stream(3, "X") for stream in streams], team)
     for i in range(4):
         alone = LAWS[law].sampler(None).perturb(values[i], float(scales[i]), streams[i].stream(3, "X"))
         assert got[i].tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("mechanism", WORDS)
+def test_threads_change_no_bit(mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast, "_SHARED", 0)
+    run, found = changed(digits(), mechanism, "gaussian"), []
+    for threads in (1, 3):
+        simulate_fast(run, tmp_path / str(threads), RUN_ID, test_keystream=KEY, threads=threads)
+        found.append(finals(tmp_path / str(threads), run))
+    assert found[0].tobytes() == found[1].tobytes()
+
+
+def test_threads_share_no_keystream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast, "_SHARED", 0)
+    run = cases.run("self-loops everywhere", data=model.Data("zeros", params={"dimension": 40}))
+    state = FastRun(run, simulate.build_oracles(run, None), None, threads=2)
+    assert len({id(stream) for stream in state._streams(0, "X")}) == 3
+    noise = [state.perturb("X", 0, np.zeros((3, 40))) for _ in range(2)]
+    assert len({row.tobytes() for row in np.concatenate(noise)}) == 6
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_a_team_does_every_part_once(n: int) -> None:
+    for threads in (1, 2, 3):
+        done = np.zeros(n, dtype=np.int64)
+
+        def work(rows: slice, index: int, done: np.ndarray = done) -> None:
+            done[rows] += 1 + 10 * index
+
+        Team(threads).over(n, work)
+        assert (done % 10 == 1).all() and (np.diff(done) >= 0).all()
+        assert done.max() // 10 == min(threads, n) - 1
+
+
+def test_what_a_thread_raises_is_raised() -> None:
+    def work(rows: slice, index: int) -> None:
+        if index:
+            raise Broken("the second")
+
+    with pytest.raises(Broken, match="the second"):
+        Team(2).over(2, work)
+
+
+@pytest.mark.parametrize("density", [0.05, 1.0])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_sums_of_neighbours_against_the_equation(
+    density: float, compiled: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpgt_node.privacy.laws.compiled.machine_code", lambda loop: loop)
+    monkeypatch.setattr(matrix, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(matrix, "_LEAST", 4)
+    rng, n, d = np.random.default_rng(3), 40, 11
+    W = rng.uniform(size=(n, n)) * (rng.uniform(size=(n, n)) < density)
+    W[5] = 0.0
+    vector, sent, other = rng.normal(size=(3, n, d))
+    keep, out = rng.uniform(size=(n, 1)), np.full((n, d), np.nan)
+    weights = Weights(Edges.of(W), compiled, Team(threads))
+    for own, less, last in ((keep, 0.7, other), (0.25, 0.7, None), (keep, 0.0, other)):
+        matrix.Mixing(weights, sent).combine(own, vector, 0.3, less, last, out)
+        for i in range(n):
+            for c in range(d):
+                kept = (own[i, 0] if isinstance(own, np.ndarray) else own) * vector[i, c]
+                right = kept + 0.3 * sum(W[i, j] * sent[j, c] for j in range(n))
+                right -= 0.0 if last is None else less * last[i, c]
+                assert out[i, c] == pytest.approx(right, rel=1e-12, abs=1e-12)
 
 
 def test_a_private_value_that_is_not_finite_is_a_divergence() -> None:

@@ -362,13 +362,30 @@ def added(base: F64, factor: float, vector: F64, block: int) -> F64:
     return out
 
 
-def relaxed(a: Any, vector: F64, step: float, mix: Mix, block: int) -> F64:
-    """``(1 - a) vector + step * (what came in)``, a new array."""
-    keep, out = 1.0 - a, empty(vector)
+def combined(
+    keep: Any, vector: F64, step: float, mix: Mix | None, block: int, less: float = 0.0, other: F64 | None = None
+) -> F64:
+    """``keep * vector + step * (what came in) - less * other``, a new array; without what there is none of.
+
+    A ``mix`` that has ``combine(keep, vector, step, less, other, out)`` does it all in one pass.
+    """
+    out = empty(vector) if other is None else empty(vector, other)
+    combine = getattr(mix, "combine", None)
+    if combine is not None:
+        combine(keep, vector, step, less, other, out)
+        return out
     for at in blocks(out, block):
         part = np.multiply(vector[..., at], keep, out=out[..., at])
-        mix(step, part, at)
+        if mix is not None:
+            mix(step, part, at)
+        if other is not None:
+            part -= less * other[..., at]
     return out
+
+
+def relaxed(a: Any, vector: F64, step: float, mix: Mix, block: int) -> F64:
+    """``(1 - a) vector + step * (what came in)``, a new array."""
+    return combined(1.0 - a, vector, step, mix, block)
 
 
 def mixed(site: Site, stream: Stream, k: int, like: F64) -> F64:

@@ -39,6 +39,7 @@ from dpgt_node.algo.methods.base import (
     Site,
     Vectors,
     blocks,
+    combined,
     empty,
     relaxed,
 )
@@ -80,14 +81,7 @@ def next_x(s: Steps[Any], x: F64, y: F64, mix: Mix | None, block: int, k: int = 
 
     ``mix`` None: of private parts, which meet no neighbour.  In a round that settles y is left out: gamma = 0.
     """
-    keep, out = 1.0 - s.a, empty(x, y)
-    for at in blocks(out, block):
-        part = np.multiply(x[..., at], keep, out=out[..., at])
-        if mix is not None:
-            mix(s.alpha, part, at)
-        if k < s.settles:
-            part -= s.gamma * y[..., at]
-    return out
+    return combined(1.0 - s.a, x, s.alpha, mix, block, s.gamma, y if k < s.settles else None)
 
 
 def mixed_y(s: Steps[Any], y: F64, mix: Mix, block: int) -> F64:

@@ -70,7 +70,7 @@ def simulate(
     common.check_startable(run, str(run_file), counted=True, simulated=True)
     common.check_memory(run)
     common.warn_of_data(run, str(run_file))
-    simulation = partial(simulate_fast, device=device) if fast else simulate_all
+    simulation = partial(simulate_fast, device=device, threads=common.threads()) if fast else simulate_all
     console = Console(stderr=format_ == "json")
     interrupted = False
     first: int | None = None

@@ -22,15 +22,27 @@ Gradients = Callable[[F64, Sequence[I64]], F64]
 """(x of shape (n, d), one batch an agent) -> (n, d): row i is agent i's mean gradient; may be read-only and shared."""
 
 
-def batched(oracles: Sequence[Source]) -> Gradients:
-    """The gradients of ``oracles``, by one formula for all where their class has one, else one by one."""
+Over = Callable[[int, Callable[[slice, int], None]], None]
+"""Who shares the rows of a matrix among threads: (rows, what is done with a part of them)."""
+
+
+def alone(rows: int, work: Callable[[slice, int], None]) -> None:
+    """All by the caller."""
+    work(slice(0, rows), 0)
+
+
+def batched(oracles: Sequence[Source], over: Over = alone) -> Gradients:
+    """The gradients of ``oracles``, by one formula for all where their class has one, else one by one.
+
+    ``over``: shares the agents of a softmax model.
+    """
     first = oracles[0]
     one_class = all(type(oracle) is type(first) for oracle in oracles)
     if one_class and isinstance(first, Quadratic | Zeros | PlSine | PlLinear) and not first.clipped:
         return _toys(cast("Sequence[Quadratic | Zeros | PlSine | PlLinear]", oracles))
     if one_class and isinstance(first, SoftmaxOracle):
         softmax = cast("Sequence[SoftmaxOracle]", oracles)
-        return _stacked(oracles, lambda x, batches: stacked_gradients(softmax, x, batches))
+        return _stacked(oracles, lambda x, batches: stacked_gradients(softmax, x, batches, over))
     if one_class and isinstance(first, TorchOracle) and torch_stacked.pays(first, len(oracles)):
         torches = cast("Sequence[TorchOracle]", oracles)
         return _stacked(oracles, lambda x, batches: torch_stacked.stacked_gradients(torches, x, batches))
@@ -62,10 +74,10 @@ def _toys(oracles: Sequence[Quadratic | Zeros | PlSine | PlLinear]) -> Gradients
 
 def _stacked(oracles: Sequence[Source], stacked: Callable[[F64, Sequence[I64]], F64 | None]) -> Gradients:
     """``stacked``: all at once, or None where that does not pay."""
-    alone = _one_by_one(oracles)
+    each = _one_by_one(oracles)
 
     def gradients(x: F64, batches: Sequence[I64]) -> F64:
         found = stacked(x, batches)
-        return alone(x, batches) if found is None else found
+        return each(x, batches) if found is None else found
 
     return gradients

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from dpgt_node.types import F64, I64
 
 _EVALUATION_ROWS = 8192  # bounds the scratch memory of a full pass
 _STACK_BYTES = 1 << 25  # and of a stack of batches
+_CACHED_BYTES = 1 << 20  # of a stack that stays in the cache
 
 
 class SoftmaxOracle:
@@ -254,26 +255,35 @@ def _part(x: F64, y: I64, samples: int | None) -> tuple[F64, I64]:
     return x[rows], y[rows]
 
 
-def stacked_gradients(oracles: Sequence[SoftmaxOracle], x: F64, batches: Sequence[I64]) -> F64 | None:
+def stacked_gradients(
+    oracles: Sequence[SoftmaxOracle],
+    x: F64,
+    batches: Sequence[I64],
+    over: Callable[[int, Callable[[slice, int], None]], None],
+) -> F64 | None:
     """Row i of (n, d): ``oracles[i].gradient(x[i], batches[i])`` to rounding, by stacked products.
 
     None where stacking does not pay: batches of different size, or so large that two of them fill the scratch memory.
-    All oracles: the same model, clip and data set.
+    All oracles: the same model, clip and data set.  ``over``: calls its second argument on parts of range(first).
     """
     first, m = oracles[0], len(batches[0])
-    together = _STACK_BYTES // (8 * m * first._features)
-    if together < 2 or any(len(batch) != m for batch in batches):
+    each = 8 * m * first._features
+    together = max(_CACHED_BYTES // each, 2)
+    if 2 * each > _STACK_BYTES or any(len(batch) != m for batch in batches):
         return None
     gradient = np.empty((len(oracles), first.dimension))
-    for start in range(0, len(oracles), together):
-        rows = slice(start, start + together)
-        _stack(oracles[rows], x[rows], np.stack(batches[rows]), gradient[rows])
-    gradient /= m
+
+    def some(part: slice, _: int) -> None:
+        for start in range(part.start, part.stop, together):
+            rows = slice(start, min(start + together, part.stop))
+            _stack(oracles[rows], x[rows], np.stack(batches[rows]), gradient[rows])
+
+    over(len(oracles), some)
     return gradient
 
 
 def _stack(oracles: Sequence[SoftmaxOracle], x: F64, batch: I64, out: F64) -> None:
-    """Summed, clipped gradients of a few agents into ``out`` (a, d); ``batch`` (a, m)."""
+    """Mean, clipped gradients of a few agents into ``out`` (a, d); ``batch`` (a, m)."""
     first, (a, m) = oracles[0], batch.shape
     w, shape, s = first._weights, (a, first._classes, first._features), first._bias
     phi = np.empty((a, m, first._features))
@@ -292,6 +302,7 @@ def _stack(oracles: Sequence[SoftmaxOracle], x: F64, batch: I64, out: F64) -> No
     errors[np.arange(a)[:, None], y, np.arange(m)] -= 1.0
     if first._clip is not None:
         first._clip.scale(errors.transpose(1, 0, 2), first._clip.norms(errors, axis=1) * norms)
-    out[:, :w] = (errors @ phi).reshape(a, w)
+    errors /= m
+    np.matmul(errors, phi, out=out[:, :w].reshape(shape))
     if s:
         out[:, w:] = s * errors.sum(axis=2)
