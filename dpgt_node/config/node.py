@@ -26,6 +26,9 @@ def parse_node(text: str, source: str, base: Path) -> NodeConfig:
 
 
 def parse_node_document(document: Mapping[str, object], source: str, base: Path) -> NodeConfig:
+    if {"algorithm", "scheme", "graph"} <= document.keys() and "run" not in document:
+        message = "is a run file, and a node file is asked for: dpgt pki init writes a NODE.toml for each agent"
+        raise ConfigError.one(source, "", message)
     problems: list[Problem] = []
     top = Section(document, source, "", problems, base)
     values = read_fields(top, NodeConfig)

@@ -65,6 +65,9 @@ def demo_toml(*, private: bool = False) -> str:
 
 
 def parse_document(document: Mapping[str, object], source: str, base: Path) -> RunConfig:
+    if {"run", "listen", "coordinator"} <= document.keys() and "graph" not in document:
+        named = show(document["run"])
+        raise ConfigError.one(source, "", f"is a node file, and a run file is asked for, as the one it names: {named}")
     problems: list[Problem] = []
     top = Section(document, source, "", problems, base)
     values = read_fields(top, RunConfig)

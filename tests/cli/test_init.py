@@ -197,7 +197,8 @@ def test_which_verdict_to_believe_is_said_where_the_file_has_the_other_one(toget
         (["trees.csv", "--label", "remark"], "different labels"),
         (["t.npz", "--label", "kind"], "is for tables"),
         (["t.npz", "--owners"], "needs a --data for each owner"),
-        (["absent.csv", "--label", "kind"], "cannot be read"),
+        (["absent.csv", "--label", "kind"], "--data: cannot read"),
+        (["absent.npz"], "--data: cannot read"),
         (["t.txt"], "t.txt here. Data are digits, mnist"),
     ],
 )
@@ -262,7 +263,7 @@ def test_nothing_is_written_over(data: Path, tmp_path: Path, capsys: pytest.Capt
     absent = ["init", "--data", str(tmp_path / "nosuch.csv"), "--label", "x", "--out", str(tmp_path / "run.toml")]
     assert cli.run(absent) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert "nosuch.csv" in first and "cannot be read" in first and "is there already" in second
+    assert "--data: cannot read" in first and "nosuch.csv" in first and "is there already" in second
 
 
 def test_without_arguments_it_asks(data: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dpgt_node.config import (
     parse_node,
 )
 from dpgt_node.config.node import parse_node_document
+from dpgt_node.config.run import parse_document
 from dpgt_node.errors import ConfigError
 from tests.config.cases import DELETE, names, parse, relaxed
 
@@ -165,6 +166,16 @@ def test_one_problem_is_reported_once(changes, key, words):
 def test_all_problems_at_once():
     found = problems({"name": "!", "listen": "x", "coordinator": DELETE, "data": {"shard": -1}, "policy.x": 1})
     assert [key for key, _ in found] == ["name", "listen", "coordinator", "data.shard", "policy.x"]
+
+
+def test_a_file_of_the_other_kind_is_called_so() -> None:
+    """One line instead of every key that it lacks and has."""
+    with pytest.raises(ConfigError) as caught:
+        parse_node_document({"algorithm": {}, "scheme": {}, "graph": {}, "data": {}}, "a.toml", BASE)
+    assert str(caught.value).startswith("a.toml: is a run file, and a node file is asked for: ")
+    with pytest.raises(ConfigError) as caught:
+        parse_document({"run": "b.toml", "listen": "", "coordinator": ""}, "NODE.toml", BASE)
+    assert str(caught.value).endswith('as the one it names: "b.toml"')
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -21,6 +21,7 @@ from dpgt_node.learning.data.columns import Column, uneven
 from dpgt_node.learning.data.datasets import likely_layout, load_npz
 from dpgt_node.learning.data.labels import LabelError, numbered
 from dpgt_node.learning.data.pictures.folders import load_folder
+from dpgt_node.learning.data.shards import why_absent
 from dpgt_node.learning.data.tables import KINDS, Table, labels_of, read_table
 from dpgt_node.values import dataclass
 
@@ -71,6 +72,9 @@ def drafted(
         _no_table(label, bounds, ignore)
         return Draft({"dataset": first})
     paths = [expanded(name) for name in names]
+    reasons = [why_absent(path) for path in paths if is_table(path) or path.suffix.lower() == ".npz"]
+    if absent := [Problem("command line", "--data", why) for why in reasons if why is not None]:
+        raise ConfigError(absent)
     if is_table(paths[0]):
         return _table(paths, label, bounds, missing, ignore)
     _no_table(label, bounds, ignore)

@@ -227,9 +227,10 @@ def _read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
                 except _TORN as error:
                     problems.append(Problem(str(path), name, f"cannot be read (torn file, or Python objects): {error}"))
     except (*_TORN, TypeError, AttributeError) as error:  # an .npy is no context manager
-        why = (
-            "it is a pickle, or no file of numpy's" if "pickle" in str(error) else error
-        )  # numpy would advise to load it
+        if isinstance(error, OSError) and error.errno is not None:
+            raise ConfigError.one(str(path), "", f"cannot be read: {error.strerror}") from error
+        # numpy would advise to load a pickle
+        why = "it is a pickle, or no file of numpy's" if "pickle" in str(error) else error
         raise ConfigError.one(str(path), "", f"is not a complete NPZ archive (numpy.savez): {why}") from error
     if problems:
         raise ConfigError(problems)
