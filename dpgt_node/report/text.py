@@ -15,7 +15,7 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
 from dpgt_node.privacy.accountants.responses.same_point import SAME_POINT
 from dpgt_node.privacy.accountants.responses.variation import VARIATION
 from dpgt_node.privacy.mechanisms import MECHANISMS
-from dpgt_node.privacy.strength import NO_PRIVACY, delta_warning, hit_rate
+from dpgt_node.privacy.strength import NO_PRIVACY, WITHOUT_NOISE, delta_warning, hit_rate
 from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.record import epsilons
 from dpgt_node.record.digests import from_json
@@ -85,7 +85,7 @@ def privacy_line(run: RunConfig, privacy: PrivacySummary) -> str:
     if not method_of(run).noisy:
         return NO_PRIVACY.format(run.algorithm.method)
     if noise_off(run):
-        return "Privacy: none. The noise is off, so every epsilon is infinite."
+        return WITHOUT_NOISE
     mechanism = run.algorithm.mechanism
     noise = epsilons.noise_words(privacy.law, mechanism)
     return f"Privacy: {privacy.adjacency}; {epsilons.enforcement(privacy)}; {noise}, mechanism {mechanism}."

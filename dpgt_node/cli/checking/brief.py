@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpgt_node.cli.checking.facts import looked_at, number, towards, verdict, warned_delta, words
 from dpgt_node.cli.wrapping import wrapped
-from dpgt_node.privacy.strength import NO_PRIVACY
+from dpgt_node.privacy.strength import NO_PRIVACY, WITHOUT_NOISE
 
 if TYPE_CHECKING:
     from dpgt_node.algo.checks import Check
@@ -84,6 +84,8 @@ def _epsilon(report: CheckReport) -> list[str]:
     lines: list[str] = []
     if not method_of(report.facts.run).noisy:
         return [NO_PRIVACY.format(report.facts.run.algorithm.method)]
+    if report.facts.run.noise.multiplier == 0:
+        return [WITHOUT_NOISE]
     for name in sorted((one for one in ACCOUNTANTS if one in report.epsilon), key=lambda one: one != first):
         known = [(value, i) for i, value in enumerate(report.epsilon[name]) if value is not None]
         if not known:
