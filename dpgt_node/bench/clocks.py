@@ -1,7 +1,7 @@
 """Clocks on the parts of a round of the agents in this process, and a store that keeps a run in memory.
 
 They are put on what an agent's method calls (gradient, noise, encoding), on the moves of ``AgentWork``, on the store's
-commit, on the codec, and on the one interpreter of machines.
+commits (states are written beside the other parts), on the codec, and on the one interpreter of machines.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from dpgt_node.agent import work
 from dpgt_node.agent.site import Tools
 from dpgt_node.agent.work import AgentWork
-from dpgt_node.protocol.types import Payload, RoundRecord
+from dpgt_node.protocol.types import Payload, RoundRecord, State
 from dpgt_node.runtime.interpreter import Interpreter
+from dpgt_node.runtime.store.rounds.records import StoredState
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.wire import codec
 from dpgt_node.wire.codec import Reassembler
@@ -137,6 +138,8 @@ def watching(clock: Clock, *, in_memory: bool = False) -> Iterator[None]:
             (AgentWork, "release", "release"),
             (AgentWork, "evaluate", "evaluate"),
             (Store, "prune", "commit"),
+            (Store, "write_state", "commit"),
+            (Store, "keep_state", "commit"),
             (Reassembler, "feed", "receive"),
             (Interpreter, "feed", "machines"),
         ):
@@ -158,4 +161,11 @@ def _memory() -> dict[str, Callable[..., Any]]:
     def prune(store: Store, run_id: bytes, through: int) -> None:
         pass
 
-    return {"commit_round": commit_round, "payloads": payloads, "prune": prune}
+    def write_state(store: Store, run_id: bytes, state: State) -> StoredState:
+        return StoredState(state.k, (), ())
+
+    def keep_state(store: Store, run_id: bytes, new: StoredState) -> None:
+        pass
+
+    made = (commit_round, payloads, prune, write_state, keep_state)
+    return {method.__name__: method for method in made}

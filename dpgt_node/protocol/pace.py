@@ -5,7 +5,7 @@
     compute    the neighbours' vectors of round k-1       mixed; the gradient at x_{i,k}
     barrier    that                                       the coordinator lets round k begin
     noise      that                                       the noise of round k is drawn
-    store      that                                       round k is durable
+    store      that                                       round k is durable; also waits for an older state
     exchange   that                                       the in-neighbours' vectors of round k are here
     evaluate   metrics of x_{i,k}, where rounds wait for them
 

@@ -90,7 +90,7 @@ class State:
 
 @value(frozen=True, slots=True)
 class RoundRecord:
-    """Everything that commits together before round ``k`` leaves: payloads, ledger rows, batch, maybe a checkpoint.
+    """Everything that commits together before round ``k`` leaves: payloads, ledger rows, batch, maybe the state.
 
     ``payloads``: one a stream, in the order in which the method sends them.  ``noisy_gradient``: g~_k, float64 (d,),
     the one perturbed value that all of them are functions of, where they do not tell it; None for the other methods.
@@ -208,6 +208,13 @@ class Persisted:
 
 
 @value(frozen=True, slots=True)
+class StateKept:
+    """The state of round ``k`` is durable: a restart goes on from there."""
+
+    k: int
+
+
+@value(frozen=True, slots=True)
 class PeerNeeds:
     """An out-neighbour (re)connected and asks for rounds >= x_from of X, >= y_from of Y.
 
@@ -257,22 +264,9 @@ class Tick:
 
 
 AgentEvent = (
-    Started
-    | Go
-    | AllDurable
-    | StopRequested
-    | VectorReceived
-    | Advanced
-    | FinalReady
-    | ReleaseReady
-    | Persisted
-    | PeerNeeds
-    | PeerGone
-    | FinalSaved
-    | Dismissed
-    | Evaluating
-    | Tick
-)
+    Started | Go | AllDurable | StopRequested | VectorReceived | Advanced | FinalReady | ReleaseReady | Persisted
+    | StateKept | PeerNeeds | PeerGone | FinalSaved | Dismissed | Evaluating | Tick
+)  # fmt: skip
 
 
 # --- effects of an agent ------------------------------------------------------------------------------------------
@@ -314,6 +308,17 @@ class Persist:
     """Make ``record`` durable, then answer ``Persisted``."""
 
     record: RoundRecord
+
+
+@value(frozen=True, slots=True)
+class KeepState:
+    """Make ``state`` durable, whose round is, beside whatever follows; then answer ``StateKept``."""
+
+    state: State
+
+    @property
+    def k(self) -> int:
+        return self.state.k
 
 
 @value(frozen=True, slots=True)
@@ -385,16 +390,6 @@ class Finish:
 
 
 AgentEffect = (
-    Advance
-    | AdvanceFinal
-    | DrawRelease
-    | Persist
-    | Send
-    | Resend
-    | Evaluate
-    | ReportDone
-    | ReportStall
-    | Prune
-    | SaveFinal
-    | Finish
-)
+    Advance | AdvanceFinal | DrawRelease | Persist | KeepState | Send | Resend | Evaluate | ReportDone | ReportStall
+    | Prune | SaveFinal | Finish
+)  # fmt: skip

@@ -103,9 +103,14 @@ class Recording:
     def released(self, record: RoundRecord, state: State) -> None:
         """A round is durable; ``state``: its complete state."""
         self._own((record,))
-        if record.checkpoint is not None and self._transcript is not None:
-            self._transcript.forget(record.checkpoint.k)
+        if record.checkpoint is not None:
+            self.kept(record.checkpoint.k)
         self.replayed(state)
+
+    def kept(self, k: int) -> None:
+        """A checkpoint of round ``k`` is stored: what comes before it does not come again."""
+        if self._transcript is not None:
+            self._transcript.forget(k)
 
     def replayed(self, state: State) -> None:
         """The complete state of a round that is durable."""

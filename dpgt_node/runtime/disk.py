@@ -19,6 +19,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import ConfigError
 from dpgt_node.privacy.mechanisms import MECHANISMS
+from dpgt_node.protocol.agent.keeping import AHEAD_ROUNDS
 from dpgt_node.record.truth import SAMPLES_BYTES
 from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS, FILE_BYTES, LOG_BYTES, announce_every
 from dpgt_node.values import dataclass
@@ -73,8 +74,10 @@ def agent_need(
     vectors = [itemsize * dimension] * streams + [8 * dimension] * rule.keeps_drawn
     inside = sum(v for v in vectors if v <= FILE_BYTES) + 8 * (samples or 0) + 200
     files = sum(v for v in vectors if v > FILE_BYTES)
-    # Pruned are rounds before the last checkpoint that every agent has passed, when the coordinator says so.
-    kept = min(rounds, CHECKPOINT_ROUNDS + announce_every(dimension) + run.runtime.barrier_every + 1)
+    # Pruned are rounds before the last checkpoint that every agent has passed, when the coordinator says so.  It hears
+    # of a checkpoint with the round after those during which it is written.
+    between = CHECKPOINT_ROUNDS + AHEAD_ROUNDS + 1
+    kept = min(rounds, between + announce_every(dimension) + run.runtime.barrier_every + 1)
     state = 8 * ((len(rule.state) - rule.keeps_table) * dimension + table)
     a_round = _pages(inside) + (_pages(state) if state <= FILE_BYTES else 0) + 6 * _PAGE
     metrics = 0 if run.evaluate.metrics == "study" else _METRICS_ROW * _evaluations(run)

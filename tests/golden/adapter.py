@@ -157,8 +157,8 @@ def agent_text(thing: t.AgentEvent | t.AgentEffect) -> str:
         case t.ReleaseReady():
             noisy = "" if thing.noisy_gradient is None else f" noisy={digest(thing.noisy_gradient)}"
             return f"ReleaseReady {_payloads(thing.payloads)} {_state(thing.state)}{noisy}"
-        case t.Persisted(k):
-            return f"Persisted k={k}"
+        case t.Persisted(k) | t.StateKept(k):
+            return f"{type(thing).__name__} k={k}"
         case t.PeerNeeds():
             return (
                 f"PeerNeeds peer={thing.peer + 1} X>={thing.x_from} Y>={thing.y_from} mixed_before={thing.mixed_before}"
@@ -177,6 +177,8 @@ def agent_text(thing: t.AgentEvent | t.AgentEffect) -> str:
             return f"DrawRelease {_state(state)}"
         case t.Persist(record):
             return f"Persist k={record.k} {_record(record)}"
+        case t.KeepState(state):
+            return f"KeepState {_state(state)}"
         case t.Send(peer, payloads):
             return f"Send peer={peer + 1} {_payloads(payloads)}"
         case t.Resend(peer, k, streams):

@@ -82,15 +82,14 @@ class Disk:
     """What one agent made durable."""
 
     records: dict[int, t.RoundRecord] = field(default_factory=dict)
+    states: dict[int, t.State] = field(default_factory=dict)
     final: object = None
 
     def recovered(self) -> t.Recovered | None:
         """From the last checkpoint on."""
-        kept = [k for k, record in self.records.items() if record.checkpoint is not None]
-        if not kept:
+        if not self.states:
             return None
-        checkpoint = self.records[max(kept)].checkpoint
-        assert checkpoint is not None
+        checkpoint = self.states[max(self.states)]
         later = sorted(k for k in self.records if k >= checkpoint.k)
         return t.Recovered(checkpoint, tuple(self.records[k] for k in later))
 
@@ -98,17 +97,25 @@ class Disk:
 class Net:
     """The agents of a run and their coordinator in memory; ``lines`` is the script."""
 
-    def __init__(self, config: RunConfig, *, checkpoint_every: int = 1, budget_through: int | None = None) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        checkpoint_every: int = 1,
+        beside: bool = False,
+        budget_through: int | None = None,
+    ) -> None:
         self.config = config
         self.names = config.graph.agents
         self.lines: list[str] = []
         self.disks = [Disk() for _ in self.names]
         self.workers = [Worker(config, i) for i in range(len(self.names))]
-        self._options = {"checkpoint_every": checkpoint_every, "budget_through": budget_through}
+        self._options = {"checkpoint_every": checkpoint_every, "beside": beside, "budget_through": budget_through}
         self.machines = [self.made(i) for i in range(len(self.names))]
         self.links: set[tuple[int, int]] = set()
         self.started = False
         self.queue: deque[tuple[int, int, object]] = deque()
+        self.writing: list[tuple[int, t.State]] = []
         self.coordinator = co.CoordinatorMachine(
             self.names,
             config.K,
@@ -152,7 +159,11 @@ class Net:
         match effect:
             case t.Persist(record):
                 self.disks[i].records[record.k] = record
+                if record.checkpoint is not None:
+                    self.disks[i].states[record.k] = record.checkpoint
                 mine.append(t.Persisted(record.k))
+            case t.KeepState(state):
+                self.writing.append((i, state))
             case t.SaveFinal(x):
                 self.disks[i].final = x
                 mine.append(t.FinalSaved())
@@ -201,6 +212,7 @@ class Net:
         """Agent i is gone, with everything that was on the way to it and from it."""
         self.lines.append(f"{self.names[i]} is killed")
         self.queue = deque(item for item in self.queue if i not in item[:2])
+        self.writing = [item for item in self.writing if item[0] != i]
         self.machines[i] = self.made(i)
         for sender, receiver in sorted(self.links):
             if i in (sender, receiver):
@@ -223,6 +235,13 @@ class Net:
                 self.tell(event)  # type: ignore[arg-type]
             else:
                 self.feed(target, event)  # type: ignore[arg-type]
+
+    def written(self) -> None:
+        """Every state that is being written becomes durable."""
+        writing, self.writing = self.writing, []
+        for i, state in writing:
+            self.disks[i].states[state.k] = state
+            self.feed(i, t.StateKept(state.k))
 
     def start(self) -> None:
         for i in range(len(self.names)):
@@ -248,6 +267,24 @@ def crashes(checkpoint_every: int) -> list[str]:
     net.title("it comes back")
     net.join(1)
     net.connect(1)
+    net.deliver()
+    return net.lines
+
+
+def beside() -> list[str]:
+    """States are written beside the rounds: they wait for one that takes long, an agent is killed while its own is
+    written, and hands it out again when it comes back.
+    """
+    net = Net(run(K=6), checkpoint_every=3, beside=True)
+    net.start()
+    net.deliver()
+    net.title("nobody goes on to round 6 before its state of round 3 is durable; one is killed and comes back")
+    net.crash(1)
+    net.join(1)
+    net.connect(1)
+    net.deliver()
+    net.title("the states are durable")
+    net.written()
     net.deliver()
     return net.lines
 
@@ -410,6 +447,7 @@ SCRIPTS: dict[str, Callable[[], list[str]]] = {
     "machine-barrier-3": lambda: whole(run(K=4, barrier_every=3)),
     "machine-crash": lambda: crashes(1),
     "machine-crash-replay": lambda: crashes(10),
+    "machine-beside": beside,
     "machine-crash-finished": comes_back_with_result,
     "machine-budget": budget,
     "machine-stop": stop,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterable
@@ -28,6 +29,7 @@ from dpgt_node.runtime.agent.node import Node
 from dpgt_node.runtime.agent.streams import SendingEdge
 from dpgt_node.runtime.store.ledger import DATABASE, read_ledger
 from dpgt_node.runtime.store.limits import CHECKPOINT_ROUNDS, FILE_BYTES, announce_every
+from dpgt_node.runtime.store.rounds.blobs import BlobFolder
 from dpgt_node.runtime.store.store import Store
 from tests.runtime.cluster import cluster, make_run
 from tests.runtime.store.records import RUN, opened, record, vector
@@ -218,6 +220,38 @@ async def test_a_disk_that_fails_in_mid_run(
         c.start_all()
         await c.end()
         c.assert_simulators_bits()
+
+
+async def test_a_disk_that_is_full_when_a_state_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the rounds: the run ends as for any full disk, and goes on from the state before, recordings and all."""
+    run = make_run(24)
+    run = replace(run, data=replace(run.data, params={"dimension": 30_000}), adversary=Adversary((FAULTY,), truth=True))
+    write, torn = BlobFolder.write, []
+
+    def full(blobs: BlobFolder, name: str, parts: Iterable[bytes | memoryview]) -> None:
+        if name.endswith("0000000010-state") and FAULTY in str(blobs.path(name)):
+            torn.append(name)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(blobs, name, parts)
+
+    monkeypatch.setattr(BlobFolder, "write", full)
+    async with cluster(tmp_path, run) as c:
+        c.start_all()
+        with pytest.raises(
+            StoreError, match=r"the state of round 10 cannot be made durable.*the disk is full"
+        ) as caught:
+            await c.agents[FAULTY]
+        assert caught.value.exit_code is ExitCode.CONFIG and c.serving is not None
+        outcome = await c.serving
+        assert FAULTY in outcome.conclude.reason and outcome.conclude.exit_code is ExitCode.CONFIG
+        await asyncio.gather(*c.agents.values(), return_exceptions=True)
+    monkeypatch.setattr(BlobFolder, "write", write)
+    async with cluster(tmp_path, run) as c:
+        c.start_all()
+        await c.end()
+        c.assert_simulators_bits()
+    states = [path.name for path in (tmp_path / "state" / FAULTY / "blobs").iterdir()]
+    assert torn and [name[-16:] for name in states] == ["0000000020-state"]
 
 
 # --- state directories that cannot be used ------------------------------------------------------------------------

@@ -53,7 +53,8 @@ class AgentProcess(Process):
         self._stepping = False
         self._due_ns: int | None = None
         self._drawn: t.State | None = None
-        self._busy_until_ns = {"work": 0, "store": 0, "evaluate": 0}
+        self._writing = False
+        self._busy_until_ns = {"work": 0, "store": 0, "evaluate": 0, "state": 0}
         self._calls = Calls(world, self, self.feed, self._edges.framing, self._window)
 
     @property
@@ -67,6 +68,8 @@ class AgentProcess(Process):
         try:
             held = self.disk.held(world.K)
         except StoreError as error:
+            if not self.disk.torn:
+                raise Violation("states", f"{self.name} cannot go on from what was stored: {error}") from error
             self.exit(error.exit_code)
             return
         terms = s.Terms(
@@ -158,6 +161,8 @@ class AgentProcess(Process):
                 self._do("work", lambda: self._released(effect))
             case t.Persist():
                 self._do("store", lambda: self._commit(effect), lambda: self.disk.reported(f"round {effect.record.k}"))
+            case t.KeepState():
+                self._keep(effect)
             case t.Prune(through):
                 checkers.prunes(self.index, through)
                 self._do("store", lambda: self.disk.prune(through))
@@ -193,7 +198,7 @@ class AgentProcess(Process):
         if not isinstance(effect, c.Write):
             return
         if isinstance(effect.message, m.Done):
-            self.world.checkers.done(self.index, effect.message.k)
+            self.world.checkers.done(self.index, effect.message.k, effect.message.durable_through)
         elif isinstance(effect.message, tuple):
             peer = self.world.names.index(effect.call.peer)
             for payload in (payload for payload in effect.message if not isinstance(payload, Dummy)):
@@ -247,6 +252,7 @@ class AgentProcess(Process):
             world.K,
             evaluate_every=plan.run.evaluate.every,
             checkpoint_every=plan.checkpoint_every,
+            beside=plan.beside,
             run_ahead=plan.run.runtime.barrier_every,
             stall_ns=2 * heartbeat_ns(plan.run.runtime.round_timeout_s),
             budget_through=begun.budget_through,
@@ -300,6 +306,34 @@ class AgentProcess(Process):
         self.world.checkers.committed(self.index, effect.record, self._drawn)
         return t.Persisted(effect.record.k, self.disk.head(effect.record.k))
 
+    def _keep(self, effect: t.KeepState) -> None:
+        """The file in its thread, then the row in the store's."""
+        if self._writing:
+            raise Violation("states", f"{self.name} writes two states at a time")
+        self._writing = True
+        state, checkers = effect.state, self.world.checkers
+        before = checkers.keeps(self.index, state)
+
+        def file() -> None:
+            checkers.writes(self.index, state, before)
+            self.disk.write_state(state)
+
+        def row() -> t.StateKept:
+            self.disk.keep_state(state.k)
+            return t.StateKept(state.k)
+
+        def done(event: Any) -> None:
+            self._writing = False
+            self.feed(event)
+
+        def told() -> None:
+            self.disk.reported(f"the state of round {state.k}")
+
+        if self.world.parts.state_first:
+            self._do("state", file, then=lambda _: self._do("store", row, told, done))
+        else:
+            self._do("store", row, told, lambda kept: self._do("state", file, then=lambda _: done(kept)))
+
     def _save(self, effect: t.SaveFinal) -> t.FinalSaved:
         self.disk.finish_run(effect.x)
         return t.FinalSaved()
@@ -308,8 +342,16 @@ class AgentProcess(Process):
         report = m.MetricsReport(effect.k) if effect.k <= self.world.K else None
         return s.Evaluated(effect.k, report, effect.x)
 
-    def _do(self, thread: str, job: Callable[[], Any], told: Callable[[], None] = lambda: None) -> None:
-        """``told`` may refuse what ``job`` did; ``kill -9`` may strike between the two."""
+    def _do(
+        self,
+        thread: str,
+        job: Callable[[], Any],
+        told: Callable[[], None] = lambda: None,
+        then: Callable[[Any], None] | None = None,
+    ) -> None:
+        """``told`` may refuse what ``job`` did; ``kill -9`` may strike between the two.  ``then`` takes what came of it
+        in the place of the session.
+        """
 
         def work() -> Any:
             try:
@@ -321,7 +363,9 @@ class AgentProcess(Process):
                 return s.Broke(error)
 
         def hand_over(event: Any) -> None:
-            if event is not None:
+            if then is not None and not isinstance(event, s.Broke):
+                then(event)
+            elif event is not None:
                 self.feed(event)
 
         if not self.world.plan.threads:

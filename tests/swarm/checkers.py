@@ -15,6 +15,7 @@ from dpgt_node.algo.methods.dpgt import Tracking
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.protocol import messages as m
+from dpgt_node.protocol.agent.keeping import AHEAD_ROUNDS
 from dpgt_node.protocol.types import Advance, AdvanceFinal, Payload, RoundRecord, State
 from dpgt_node.types import F64, Stream
 from tests.states import parts
@@ -49,6 +50,7 @@ class Checkers:
     mass       sum_i y_i + what is in flight = sum_i g_i + the noise that was mixed
     replay     a replayed state has the bits it had
     oracle     every state has the bits of a recursion without any protocol
+    states     a state is kept once its round is durable, whole, one at a time, and a restart never goes back further
     retention  no payload is dropped that somebody may ask for
     calls      of a neighbour's calls the newest is served, and no other
     queues     inbox, outbox and streams stay bounded
@@ -77,8 +79,12 @@ class Checkers:
         zero = np.zeros(world.dimension)
         self._trackers, self._in_flight, self._gradients, self._noise = zero, zero, zero, zero
         every = run.runtime.barrier_every
+        self._back = world.plan.checkpoint_every
+        """So far before a round that is drawn the newest state lies at most."""
+        if world.plan.beside:
+            self._back += min(AHEAD_ROUNDS, world.plan.checkpoint_every - 1)
         # A peer replays from its checkpoint; its neighbour is at most a barrier ahead of where it had been.
-        self._outbox = world.plan.checkpoint_every + 2 * every + 1
+        self._outbox = self._back + 2 * every + 1
         self._inbox = every + 1
         self.rolled_back: set[int] = set()
         self.agreed: set[int] = set()
@@ -112,6 +118,8 @@ class Checkers:
         late = [j for j in range(self._world.n) if self.mixed[j] < start]
         if late:
             raise Violation("barrier", f"{self._name(i)} draws round {k}, {self._name(late[0])} is before {start}")
+        if k > 0 and (resumes := self._resumes(i)) < k - self._back:
+            raise Violation("states", f"{self._name(i)} draws round {k}; a restart would go back to round {resumes}")
 
     def draws_with(self, i: int, partner: int, k: int, key: bytes) -> None:
         """Agent ``i`` draws what it shares with ``partner`` in round ``k``."""
@@ -204,14 +212,33 @@ class Checkers:
                     raise Violation("mixing", f"{self._name(i)} mixes another {stream} of {self._name(j)} in round {k}")
         self.mixed[i] = max(self.mixed[i], k)
 
-    def done(self, i: int, k: int) -> None:
-        """Agent ``i`` reports round ``k`` done: it holds all that it is about to mix."""
+    def done(self, i: int, k: int, durable: int) -> None:
+        """Agent ``i`` reports round ``k`` done, and that it will not ask for rounds up to ``durable`` again."""
+        if self._resumes(i) <= durable:
+            resumes = self._resumes(i)
+            raise Violation("retention", f"{self._name(i)} gives up round {durable}, and would resume at {resumes}")
         missing = [j for s in self._streams for j in self._ins[i, s] if (j, k) not in self.records]
         if missing or (i, k) not in self.records:
             raise Violation("order", f"{self._name(i)} reports round {k} done without that of {missing}")
         self.mixed[i] = max(self.mixed[i], k)
 
     # --- states -------------------------------------------------------------------------------------------------
+
+    def keeps(self, i: int, state: State) -> bytes:
+        """Agent ``i`` hands ``state`` out to be written; the bits of it."""
+        if state.k not in self._disk(i) or state.pending:
+            raise Violation("states", f"{self._name(i)} keeps the state of round {state.k}, which is not durable")
+        return _bits(state)
+
+    def writes(self, i: int, state: State, before: bytes) -> None:
+        """It is written; ``before``: its bits when it was handed out."""
+        if _bits(state) != before:
+            raise Violation("states", f"{self._name(i)}'s state of round {state.k} changed before it was written")
+
+    def _resumes(self, i: int) -> int:
+        """Where agent ``i`` would go on after a crash."""
+        disk = self._world.disks[i]
+        return self._world.K + 1 if disk.final is not None else disk.checkpoint.k if disk.checkpoint else 0
 
     def replayed(self, i: int, state: State, record: RoundRecord | None) -> None:
         """A state was computed; where its round is durable it must be the same."""
@@ -287,8 +314,8 @@ class Checkers:
         self._still_needed(through, f"{self._name(i)} drops")
 
     def _still_needed(self, through: int, what: str) -> None:
-        for j, disk in enumerate(self._world.disks):
-            resumes = self._world.K + 1 if disk.final is not None else disk.checkpoint.k if disk.checkpoint else 0
+        for j in range(self._world.n):
+            resumes = self._resumes(j)
             if resumes <= through and j not in self.rolled_back:
                 raise Violation("retention", f"{what} round {through}; {self._name(j)} would resume at round {resumes}")
 

@@ -1,5 +1,6 @@
 """A state directory as the real store keeps it: commits are whole or absent, a round is durable once, payloads are
-pruned no further than the checkpoint.
+pruned no further than the checkpoint.  A state that is written beside the rounds is a file first, and then the row that
+names it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ class Disk:
         self.rounds: dict[int, RoundRecord] = {}
         self.kept_from = 0
         self.ledger: list[LedgerRow] = []
-        self.checkpoint: State | None = None
+        self.states: dict[int, State] = {}
+        """Files, and states in rows."""
+        self.newest: int | None = None
+        """The state that a row names."""
         self.final: F64 | None = None
         self.full = self.lies = self.torn = False
         self.pairs = PairDisk()
@@ -34,10 +38,16 @@ class Disk:
     def copy(self) -> Disk:
         """A backup."""
         other = Disk(self.name)
-        other.run_id, other.checkpoint, other.final = self.run_id, self.checkpoint, self.final
+        other.run_id, other.newest, other.final = self.run_id, self.newest, self.final
+        other.states = dict(self.states)
         other.rounds, other.kept_from, other.ledger = dict(self.rounds), self.kept_from, list(self.ledger)
         other.pairs = self.pairs.copy()
         return other
+
+    @property
+    def checkpoint(self) -> State | None:
+        """What a restart would go on from."""
+        return None if self.newest is None else self.states.get(self.newest)
 
     @property
     def released(self) -> int:
@@ -49,7 +59,8 @@ class Disk:
         return self.rounds[k].payloads[-1].sha256 if k in self.rounds else b""
 
     def held(self, K: int) -> Held:
-        """What a process finds when it starts.  StoreError: it cannot be read."""
+        """What a process finds when it starts; files that no row names go.  StoreError: it cannot be read."""
+        self.states = {k: state for k, state in self.states.items() if k == self.newest}
         if self.run_id is None:
             return Held()
         if self.final is not None:
@@ -75,7 +86,19 @@ class Disk:
         self.ledger.extend(record.rows)
         self.pairs.advance(record.k)
         if record.checkpoint is not None:
-            self.checkpoint = record.checkpoint
+            self.states, self.newest = {record.k: record.checkpoint}, record.k
+
+    def write_state(self, state: State) -> None:
+        """The file of a state."""
+        self._write(f"the state of round {state.k}")
+        self.states[state.k] = replace(state, vectors={name: v.copy() for name, v in state.vectors.items()})
+
+    def keep_state(self, k: int) -> None:
+        """The row that names it; the state before it goes."""
+        self._write(f"the state of round {k}")
+        if self.newest is not None:
+            self.states.pop(self.newest, None)
+        self.newest = k
 
     def reported(self, what: str) -> None:
         """Whether a write that is durable is also said to be."""
@@ -89,7 +112,7 @@ class Disk:
             raise StoreError(f"{self.name}: a stored vector is torn")
         state = self.checkpoint
         if state is None:
-            if self.rounds:
+            if self.rounds or self.newest is not None:
                 raise StoreError(f"{self.name}: the checkpoint is missing")
             return None
         found = sorted(k for k in self.rounds if k >= state.k)

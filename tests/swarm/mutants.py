@@ -14,7 +14,8 @@ from dpgt_node.algo.methods import robust
 from dpgt_node.errors import DpgtError, ExitCode, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.inbox import Inbox
-from dpgt_node.protocol.agent.machine import AgentMachine, Phase
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.phase import Phase
 from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.agent.session_types import Exit, Repeat, RunRead, SessionPhase, Window
 from dpgt_node.protocol.agent.uplink import Uplink
@@ -46,6 +47,7 @@ from dpgt_node.protocol.types import (
 from dpgt_node.types import Stream
 from tests.swarm.key_mutants import IsReadyAtOnce, OffersOnce, ProvesOnce, agreeing
 from tests.swarm.plan import Plan, forgotten, plan_for, sharing
+from tests.swarm.state_mutants import BESIDE
 from tests.swarm.world import Parts
 
 
@@ -542,6 +544,8 @@ MUTANTS: dict[str, Mutant] = {
     "arrival taken as durable": _agent(TakesArrivedForDurable, "retention", "end"),
     "round k-1 accepted at k": _agent(with_inbox(TakesTheRoundBefore), "mixing", "gate", "assertion", "order", seed=26),
     "missing ledger row": _agent(ForgetsALedgerRow, "ledger"),
+    **{name: _agent(kind, checker) for name, (kind, checker) in BESIDE.items()},
+    "the row before the file": Mutant(Parts(state_first=False), frozenset({"states", "retention"})),
     "budget checked after the send": _agent(ChecksTheBudgetLate, "cap"),
     "batch drawn again after a crash": _agent(RedrawsTheBatch, "draws", "replay", "oracle"),
     "an old copy is trusted": _agent(TrustsAnOldCopy, "stale", "liveness", seed=350),

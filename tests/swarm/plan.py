@@ -89,7 +89,8 @@ class Plan:
 
     ``key``: hex of the keystream.  ``fresh``: every life of a process has its own keystream, as in production; else
     the test keystream, and the result must equal that of a run without faults, bit for bit.
-    ``checkpoint_every``: rounds between checkpoints.  ``threads``: work and commits take time and come back as events.
+    ``checkpoint_every``: rounds between checkpoints.  ``beside``: they are written beside the rounds.
+    ``threads``: work and commits take time and come back as events.
     ``budget``: last round each agent's budget covers, None without a cap.  ``window``: unread messages a stream takes.
     ``chunk``: every vector travels in chunks of so many bytes; None: within its header, as small ones do.
     """
@@ -99,6 +100,7 @@ class Plan:
     key: str
     fresh: bool
     checkpoint_every: int
+    beside: bool
     announce_every: int
     threads: bool
     budget: tuple[int | None, ...]
@@ -112,7 +114,7 @@ class Plan:
         lines = [
             f"seed {self.seed}: n = {run.n}, K = {run.K}, {run.algorithm.method} {run.algorithm.mechanism}, "
             f"{run.data.dataset} {dict(run.data.params)}, barrier every {run.runtime.barrier_every}, checkpoint every "
-            f"{self.checkpoint_every}, announce every {self.announce_every}, "
+            f"{self.checkpoint_every}{' beside' if self.beside else ''}, announce every {self.announce_every}, "
             f"{'threads' if self.threads else 'inline'}, {'fresh' if self.fresh else 'test'} keystream, "
             f"on_agent_loss = {run.runtime.on_agent_loss}, budget {list(self.budget)}, window {self.window}, "
             f"{'vectors inline' if self.chunk is None else f'chunks of {self.chunk} bytes'}",
@@ -140,6 +142,7 @@ def plan_for(seed: int) -> Plan:
         key=f"{chance.getrandbits(64):016x}",
         fresh=chance.random() < 0.5,
         checkpoint_every=chance.choice([1, 1, 2, 3, 5, 10]),
+        beside=random.Random(f"states of {seed}").random() < 0.6,
         announce_every=chance.choice([1, 1, 2, 64]),
         threads=chance.random() < 0.5,
         budget=budget,

@@ -79,7 +79,7 @@ def test_vectors_in_chunks_go_on_where_streams_broke(monkeypatch: pytest.MonkeyP
         return found
 
     monkeypatch.setattr(codec, "is_of", spied)
-    chunked = [plan for plan in map(any_method, range(90)) if plan.chunk is not None]
+    chunked = [plan for plan in map(any_method, range(90, 130)) if plan.chunk is not None]
     for plan in chunked:
         assert_holds(plan)
     assert len(chunked) > 8 and len(went_on) > 4 * len(begun_anew), "another release only where a backup came back"
@@ -136,6 +136,7 @@ C_KILLED = ((0.0, 1.0, 1.0), (0.0, 0.5, 1.0), (0.0, 1.0, 0.0))
 
 
 def killed(K: int, *, threads: bool, checkpoint_every: int = 1, barrier_every: int = 1) -> Plan:
+    """``threads``: and states are written beside the rounds."""
     plan = plan_for(0)
     run = plan.run
     names = ("agent-1", "agent-2", "agent-3")
@@ -155,6 +156,7 @@ def killed(K: int, *, threads: bool, checkpoint_every: int = 1, barrier_every: i
         key="00ff",
         fresh=False,
         threads=threads,
+        beside=threads,
         checkpoint_every=checkpoint_every,
         announce_every=1,
         budget=(None,) * 3,
@@ -190,7 +192,7 @@ def test_a_kill_while_agents_agree_on_keys_changes_no_bit() -> None:
 @pytest.mark.parametrize("method", CARRIED)
 def test_a_kill_in_a_run_of_any_method_changes_no_bit(method: str) -> None:
     """Replays go over a checkpoint, a round that released nothing where there may be one, and each kind of vector."""
-    plan, own = killed(3, threads=False, checkpoint_every=2), METHODS[method]
+    plan, own = replace(killed(3, threads=False, checkpoint_every=2), beside=True), METHODS[method]
     run = by(own, plan.run)
     if MECHANISMS[run.algorithm.mechanism].accounted.once:
         run = replace(run, scheme=replace(run.scheme, releases=(0, 1, 3)))

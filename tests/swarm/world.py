@@ -70,6 +70,8 @@ class Parts:
     membership: Callable[..., Membership] = Membership
     barrier: Callable[..., co.CoordinatorMachine] = co.CoordinatorMachine
     work: Callable[..., AgentWork] = AgentWork
+    state_first: bool = True
+    """A state is a file before a row names it."""
 
 
 PRODUCT = Parts()

@@ -1,7 +1,7 @@
 """The commit of a round, beside the same bytes appended to a plain file, which under "power" is synced.
 
-Two vectors, their ledger rows and a batch of 55, float64; with a checkpoint also the five vectors of the state.  Every
-measurement is the median of its rounds in a state directory of its own.
+Two vectors, their ledger rows and a batch of 55, float64; with a checkpoint also the five vectors of the state, as
+agents commit it up to 64 kB a vector.  Every measurement is the median of its rounds in a state directory of its own.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ Theory of operation.  The phases of a run, and what moves an agent from one to t
     -----------------------------------------------------------------------------------------------
     WAITING     Started                            Advance(None): x_0, g_0, y_0
     COMPUTING   Advanced(state k)                  READY
-    READY       go_through >= k                    DrawRelease(k)
+    READY       go_through >= k                    DrawRelease(k); KEEPING, if an older state is late
+    KEEPING     StateKept(an older round)          READY
     DRAWING     ReleaseReady(k)                    Persist(k)
-    PERSISTING  Persisted(k)                       Send(k) to every connected out-neighbour
+    PERSISTING  Persisted(k)                       Send(k) to every connected out-neighbour; KeepState(k), if due
     EXCHANGING  round k of every in-neighbour      k < K: Advance, ReportDone(k); k = K: AdvanceFinal
     FINAL       FinalReady, then FinalSaved        SaveFinal; ReportDone(K)
     SERVING     Dismissed                          Finish
@@ -17,6 +18,8 @@ Theory of operation.  The phases of a run, and what moves an agent from one to t
 Replay after a crash walks the same table from the last checkpoint: a round that has a durable record skips DRAWING and
 PERSISTING and sends the stored bytes.  Nothing is ever drawn for a round that has a record.  Replay waits at the
 barrier too: a restarted coordinator knows no more than what the agents registered with, and must not be overtaken.
+A large state is written beside the rounds that follow (``keeping``): until StateKept(k) a restart goes on from the one
+before, and whatever rests on the newest one rests on that.
 
 A sender starts with nothing connected.  A receiver that opens or reopens its side asks by ``PeerNeeds`` for the first
 round it lacks of each stream; the sender resends stored bytes from there and goes on live.  With the receiver's inbox
@@ -29,13 +32,12 @@ second release of it.
 
 from __future__ import annotations
 
-from enum import auto
-
 from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.errors import Broken, StaleState, invariant
 from dpgt_node.protocol.agent.inbox import Inbox
-from dpgt_node.protocol.pace import MAX_US, Spent
-from dpgt_node.protocol.phases import Phases
+from dpgt_node.protocol.agent.keeping import Keeping
+from dpgt_node.protocol.agent.phase import NOTHING_SPENT, Phase, spent
+from dpgt_node.protocol.pace import Spent
 from dpgt_node.protocol.types import (
     Advance,
     Advanced,
@@ -51,6 +53,7 @@ from dpgt_node.protocol.types import (
     FinalSaved,
     Finish,
     Go,
+    KeepState,
     Payload,
     PeerGone,
     PeerNeeds,
@@ -67,6 +70,7 @@ from dpgt_node.protocol.types import (
     Send,
     Started,
     State,
+    StateKept,
     StopRequested,
     Tick,
     VectorReceived,
@@ -74,30 +78,11 @@ from dpgt_node.protocol.types import (
 from dpgt_node.types import F64, Stream
 
 
-class Phase(Phases):
-    """Where an agent stands; see the table above."""
-
-    WAITING = auto()
-    COMPUTING = auto()
-    READY = auto()
-    DRAWING = auto()
-    PERSISTING = auto()
-    EXCHANGING = auto()
-    FINAL = auto()
-    SERVING = auto()
-    ENDED = auto()
-
-
-_PACE = (Phase.COMPUTING, Phase.READY, Phase.DRAWING, Phase.PERSISTING, Phase.EXCHANGING)
-"""What ``pace`` calls compute, barrier, noise, store and exchange."""
-_NOTHING_SPENT = dict.fromkeys(Phase, 0)
-
-
 class AgentMachine:
     """One agent of a run, driven by events.
 
     ``edges``: who sends to it and whom it sends to, by stream.  ``last_round`` is K.  ``checkpoint_every`` W: the state
-    of round k is stored with the record of round k when W divides k.
+    of round k is stored when W divides k, with the record of round k or, where it is large (``beside``), after it.
     ``run_ahead``: how many rounds beyond the first unmixed one the inbox holds (the barrier's width).
     ``stall_ns``: after how long a round without its inputs is reported.  ``budget_through``: the last round that
     the owner's budget covers, None without a cap; the machine ends before it would draw a later one.
@@ -112,6 +97,7 @@ class AgentMachine:
         *,
         evaluate_every: int,
         checkpoint_every: int = 1,
+        beside: bool = False,
         run_ahead: int = 1,
         stall_ns: int = 60_000_000_000,
         budget_through: int | None = None,
@@ -122,7 +108,6 @@ class AgentMachine:
         self._streams = edges.streams
         self._K = last_round
         self._evaluate_every = evaluate_every
-        self._checkpoint_every = checkpoint_every
         self._stall_ns = stall_ns
         self._finished = finished
         self._budget_through = budget_through
@@ -132,7 +117,9 @@ class AgentMachine:
         self._state: State | None = recovered.checkpoint if recovered else None
         self._records: dict[int, RoundRecord] = {r.k: r for r in recovered.records} if recovered else {}
         self._released = max(self._records, default=-1)
-        self._durable_through = self._state.k - 1 if self._state else -1
+        newest = self._state.k if self._state else -1
+        self._keeping = Keeping(checkpoint_every, beside=beside, newest=newest)
+        self._durable_through = max(newest - 1, -1)
         if finished is not None:
             self._released = self._durable_through = last_round
         start = self.k if finished is None else last_round + 1
@@ -148,7 +135,7 @@ class AgentMachine:
         self._pruned = -1
         self._exchange_since_ns = 0
         self._deadline_ns: int | None = None
-        self._spent_ns = _NOTHING_SPENT.copy()
+        self._spent_ns = NOTHING_SPENT.copy()
         self._evaluated_ns = self._stepped_ns = 0
         self._to = {s: frozenset(j for j in out if j != edges.index) for s, out in edges.outgoing.items()}
         self._peers = tuple(sorted(frozenset().union(*self._to.values())))
@@ -235,12 +222,18 @@ class AgentMachine:
             case ReleaseReady():
                 invariant(self._phase is Phase.DRAWING and event.k == self.k, "a release comes when it was asked for")
                 self._phase = Phase.PERSISTING
-                self._own = event.payloads
-                self._state = event.state
-                out.append(Persist(self._record(event)))
+                self._own, self._state = event.payloads, (at := event.state)
+                keep = at if self._keeping.with_record(at.k) else None
+                record = RoundRecord(at.k, event.payloads, event.rows, at.batch, keep, event.noisy_gradient)
+                out.append(Persist(record))
             case Persisted():
                 invariant(self._phase is Phase.PERSISTING and event.k == self.k, "what is durable was to be stored")
                 self._after_persist(out, now_ns)
+            case StateKept():
+                self._kept(event.k)
+                if self._phase is Phase.KEEPING:
+                    self._phase = Phase.READY
+                    self._try_release(out, now_ns)
             case PeerNeeds():
                 self._check_not_stale(event)
                 self._connected.add(event.peer)
@@ -276,18 +269,16 @@ class AgentMachine:
 
     def _spent(self) -> Spent:
         """What the rounds since the last report took, by the phases of ``pace``."""
-        spent_ns, self._spent_ns = self._spent_ns, _NOTHING_SPENT.copy()
-        spent_ns[Phase.COMPUTING] += spent_ns[Phase.FINAL]
-        spans_ns = [*map(spent_ns.__getitem__, _PACE), self._evaluated_ns]
-        self._evaluated_ns = 0
-        return tuple([min(max(span_ns, 0) // 1000, MAX_US) for span_ns in spans_ns])
+        found = spent(self._spent_ns, self._evaluated_ns)
+        self._spent_ns, self._evaluated_ns = NOTHING_SPENT.copy(), 0
+        return found
 
     def _start(self, event: Started, out: list[AgentEffect], now_ns: int) -> None:
         self.go_through = max(self.go_through, event.go_through)
         if self._phase is not Phase.WAITING:  # repeated when an agent rejoined, perhaps after a Go that was lost
             self._try_release(out, now_ns)
             return
-        self._spent_ns = _NOTHING_SPENT.copy()
+        self._spent_ns = NOTHING_SPENT.copy()
         if self._finished is not None:
             self._phase = Phase.SERVING
             out += [Evaluate(self._K + 1, self._finished), ReportDone(self._K, self._K)]
@@ -307,6 +298,9 @@ class AgentMachine:
     def _try_release(self, out: list[AgentEffect], now_ns: int) -> None:
         if self._phase is not Phase.READY or self.k > self.go_through:
             return
+        if not self._keeping.lets(self.k):
+            self._phase = Phase.KEEPING
+            return
         record = self._records.pop(self.k, None)
         if record is None:
             if self._state is None or self.k <= self._released:
@@ -321,6 +315,7 @@ class AgentMachine:
         else:
             # Released before the crash: the stored bytes are the round's bytes, whatever happens now.
             self._own = record.payloads
+            self._keep(out)
             self._exchange(out, now_ns)
 
     def _check_not_stale(self, event: PeerNeeds) -> None:
@@ -334,20 +329,26 @@ class AgentMachine:
                 "Put the newer state directory back, or start a new run"
             )
 
-    def _record(self, event: ReleaseReady) -> RoundRecord:
-        keep = event.k % self._checkpoint_every == 0
-        checkpoint = event.state if keep else None
-        return RoundRecord(event.k, event.payloads, event.rows, event.state.batch, checkpoint, event.noisy_gradient)
-
     def _after_persist(self, out: list[AgentEffect], now_ns: int) -> None:
         k = self.k
         self._released = k
-        if k % self._checkpoint_every == 0:
-            self._durable_through = k - 1
+        if self._keeping.with_record(k):
+            self._kept(k)
         for peer in self._peers:
             if peer in self._connected:
                 out.append(Send(peer, self._for_peer(peer)))
+        self._keep(out)
         self._exchange(out, now_ns)
+
+    def _keep(self, out: list[AgentEffect]) -> None:
+        """The round is durable: have its state written, if that is due."""
+        if self._state is not None and self._keeping.due(self.k):
+            out.append(KeepState(self._state))
+
+    def _kept(self, k: int) -> None:
+        """The state of round ``k`` is durable; the result may be, too, by now."""
+        self._keeping.kept(k)
+        self._durable_through = max(self._durable_through, k - 1)
 
     def _for_peer(self, peer: int) -> tuple[Payload, ...]:
         assert self._own is not None

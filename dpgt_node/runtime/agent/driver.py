@@ -26,15 +26,18 @@ from dpgt_node.protocol.types import (
     Evaluate,
     Evaluating,
     FinalSaved,
+    KeepState,
     Persist,
     Persisted,
     Prune,
     ReleaseReady,
     SaveFinal,
     State,
+    StateKept,
 )
 from dpgt_node.record.recording import Recording
 from dpgt_node.runtime.store.faults import blamed
+from dpgt_node.runtime.store.rounds.records import StoredState
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.types import F64
 
@@ -85,9 +88,12 @@ class AgentDriver:
         self._evaluate_inline = self._inline and work.evaluation_numbers <= NUMBERS
         self._turns = threading.Semaphore(EVALUATIONS_AHEAD + 1)
         self._loop = asyncio.get_running_loop()
+        self.beside = work.dimension * 8 > INLINE_BYTES
+        """Whether states are written beside the rounds.  For a small one a transaction of its own would cost more."""
         # One thread each: the store and the oracle are used by one thread at a time, and a slow evaluation or commit
         # never holds up the other.
-        self._threads = {name: ThreadPoolExecutor(1, f"dpgt-{name}") for name in ("work", "store", "evaluate")}
+        names = ("work", "store", "evaluate", "state")
+        self._threads = {name: ThreadPoolExecutor(1, f"dpgt-{name}") for name in names}
         self._running: set[asyncio.Future[Any]] = set()
         self._evaluations: list[Future[Any]] = []
         self._late = False
@@ -101,6 +107,8 @@ class AgentDriver:
                 self._do("work", self._inline, lambda: self._release(effect))
             case Persist():
                 self._do("store", self._commit_inline, lambda: self._commit(effect))
+            case KeepState():
+                self._do("state", False, lambda: self._write_state(effect))
             case Witness():
                 if self._recording is not None:  # where commits run: before any commit that this vector leads to
                     self._do("store", self._commit_inline, lambda: self._record(effect))
@@ -167,6 +175,21 @@ class AgentDriver:
             with blamed(recording.state_dir, NOT_RECORDED):
                 recording.released(effect.record, self._drawn)
         return Persisted(effect.record.k, self._store.head)
+
+    def _write_state(self, effect: KeepState) -> StateKept:
+        """No commit waits for the file; its row goes where commits run."""
+        written = self._store.write_state(self._run_id, effect.state)
+        return self._threads["store"].submit(self._keep_state, written).result()
+
+    def _keep_state(self, written: StoredState) -> StateKept:
+        recording = self._recording
+        if recording is not None:  # what it has of the rounds before must be there first
+            with blamed(recording.state_dir, NOT_RECORDED):
+                recording.flush()
+        self._store.keep_state(self._run_id, written)
+        if recording is not None:
+            recording.kept(written.k)
+        return StateKept(written.k)
 
     def _read(self, effect: ReadRound) -> RoundRead:
         stored = self._store.payloads(self._run_id, effect.k)

@@ -35,7 +35,8 @@ from dpgt_node.privacy.laws.noise import Keystream
 from dpgt_node.privacy.laws.pairs import PairKeys, TestPairKeys
 from dpgt_node.protocol import calls as c
 from dpgt_node.protocol.agent import session_types as s
-from dpgt_node.protocol.agent.machine import AgentMachine, Phase
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.phase import Phase
 from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
 from dpgt_node.protocol.types import Advance, DrawRelease, Persist
@@ -383,6 +384,7 @@ class Node:
             self._run.K,
             evaluate_every=self._run.evaluate.every,
             checkpoint_every=CHECKPOINT_ROUNDS,
+            beside=self._driver is not None and self._driver.beside,
             run_ahead=runtime.barrier_every,
             stall_ns=2 * heartbeat_ns(runtime.round_timeout_s),
             budget_through=begun.budget_through,

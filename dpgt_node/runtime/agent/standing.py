@@ -15,7 +15,8 @@ from dpgt_node.agent.work import AgentWork
 from dpgt_node.config import RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.privacy.strength import strength
-from dpgt_node.protocol.agent.machine import AgentMachine, Phase
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.phase import Phase
 from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.agent.session_types import SessionPhase
 from dpgt_node.record import epsilons

@@ -56,3 +56,24 @@ def connected(path: Path, durability: Durability) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+class Transaction:
+    """All that happens in it, or nothing."""
+
+    __slots__ = ("_db",)
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._db.execute("BEGIN IMMEDIATE")
+        return self._db
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if kind is None:
+                self._db.execute("COMMIT")
+        finally:
+            if self._db.in_transaction:  # also when COMMIT failed
+                self._db.execute("ROLLBACK")

@@ -1,11 +1,12 @@
 """An agent's durable memory: one SQLite database (WAL) and a folder of large files in its state directory.
 
-A release is durable before a byte of it leaves, and is drawn once: payloads, ledger rows, batch and checkpoint of a
-round commit in one transaction, files first, and a second commit of the same round fails on the primary key.
+A release is durable before a byte of it leaves, and is drawn once: payloads, ledger rows and batch of a round, and a
+small state, commit in one transaction, files first, and a second commit of the same round fails on the primary key.  A
+large state is a file that is written beside whatever else happens, and counts from a transaction of its own on.
 
 Durability "process": survives the end of the process at any instruction (``kill -9``), not a power cut.  "power":
 every commit, file and new folder is fsynced before it counts.  One process at a time, held by a lock on ``lock``;
-``ledger.read_ledger`` may look on.  Synchronous; usable from any thread, one call at a time.
+``ledger.read_ledger`` may look on.  Synchronous; usable from any thread, one call at a time but for ``write_state``.
 
 A store that opened is whole as far as it can know: SQLite's structure, the ledger's chain and its charge for every
 round were checked (half a second for 10^5 rows each), and what is read later is checked against hashes and seals.
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from dpgt_node.durable import Durability
 from dpgt_node.errors import StoreError, invariant
-from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord
+from dpgt_node.protocol.types import LedgerRow, Payload, Recovered, RoundRecord, State
 from dpgt_node.runtime.store import keyed
 from dpgt_node.runtime.store.faults import DAMAGED, blamed
 from dpgt_node.runtime.store.finals import X_FINAL, checked_final, write_final
@@ -40,17 +41,26 @@ from dpgt_node.runtime.store.ledger import (
     select_rows,
     select_terms,
 )
-from dpgt_node.runtime.store.opening import connected, locked
+from dpgt_node.runtime.store.opening import Transaction, connected, locked
 from dpgt_node.runtime.store.rounds.blobs import BlobFolder
 from dpgt_node.runtime.store.rounds.pruning import Pruning
-from dpgt_node.runtime.store.rounds.records import BLOBS, File, checkpoint_of, file_name, large_files, record_of, stored
+from dpgt_node.runtime.store.rounds.records import (
+    BLOBS,
+    File,
+    StoredState,
+    checkpoint_of,
+    large_files,
+    record_of,
+    replace_state,
+    stored,
+    stored_state,
+)
 from dpgt_node.runtime.store.runs import RunInfo, select_runs
 from dpgt_node.runtime.store.schema import (
     INSERT_LEDGER,
     INSERT_PAYLOADS,
     INSERT_ROUND,
     INSERT_RUN,
-    REPLACE_CHECKPOINT,
     ROUNDS_MAX,
     SELECT_PAYLOADS,
     UPDATE_TERMS,
@@ -59,27 +69,6 @@ from dpgt_node.runtime.store.schema import (
 from dpgt_node.runtime.store.terms import continued, sealed, written
 from dpgt_node.runtime.trust.pair_table import PairTable
 from dpgt_node.types import F64
-
-
-class Transaction:
-    """All that happens in it, or nothing."""
-
-    __slots__ = ("_db",)
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._db.execute("BEGIN IMMEDIATE")
-        return self._db
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            if kind is None:
-                self._db.execute("COMMIT")
-        finally:
-            if self._db.in_transaction:  # also when COMMIT failed
-                self._db.execute("ROLLBACK")
 
 
 class Store:
@@ -263,7 +252,7 @@ class Store:
         charged = as_charged(record.rows, self._spent.get(run_id, {}), hides=terms.keystream != TEST)
         if self._text[0] is not terms:
             self._text = (terms, terms.text(run_id))
-        new, old = stored(run, run_id, record, charged, self._head, self._text[1]), None
+        new, old = stored(run, run_id, record, charged, self._head, self._text[1]), list[str]()
         with self._blamed(f"round {k} cannot be made durable"):
             try:
                 with self._transaction() as db:
@@ -274,8 +263,7 @@ class Store:
                     if self._key is not None:
                         self._key.sign(db, new.head)
                     if new.state is not None:
-                        old = db.execute("SELECT k, data IS NULL FROM checkpoints WHERE run = ?", (run,)).fetchone()
-                        db.execute(REPLACE_CHECKPOINT, new.state)
+                        old = replace_state(db, run_id, new.state)
                     self._write(new.files)
             except sqlite3.IntegrityError as error:
                 raise RuntimeError(f"round {k} of run {run_id.hex()} is durable already; it is drawn once") from error
@@ -283,8 +271,35 @@ class Store:
             self.pairs.advanced(run, k)
             if charged:
                 self._spent[run_id] = charged[-1].cost
-            if old is not None and old[1] and old[0] != k:
-                self._blobs.remove([file_name(run_id, old[0], "state")])
+            self._blobs.remove(old)
+
+    def write_state(self, run_id: bytes, state: State) -> StoredState:
+        """Write the state before a round where it is a file; it counts once ``keep_state`` returned.
+
+        While it runs other methods may be called, this one not.  StoreError as of ``commit_round``.
+        """
+        new = stored_state(self._ids[run_id], run_id, state)
+        with self._blamed(f"the state of round {state.k} cannot be made durable"):
+            try:
+                for name, parts in new.files:
+                    self._blobs.write(name, parts)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self._blobs.drop_spares()  # the disk may be full
+                raise
+        return new
+
+    def keep_state(self, run_id: bytes, new: StoredState) -> None:
+        """The run's checkpoint is ``new`` from here on, what ``write_state`` gave; the one before goes.
+
+        StoreError as of ``commit_round``.  Broken: its round is not durable, or the one before is newer.
+        """
+        with self._blamed(f"the state of round {new.k} cannot be made durable"):
+            with self._transaction() as db:
+                known = db.execute("SELECT 1 FROM rounds WHERE id = ?", self._span(run_id, new.k, new.k)[:1])
+                invariant(known.fetchone() is not None, "a state is kept once its round is durable")
+                old = replace_state(db, run_id, new)
+            self._blobs.remove(old)
 
     def _write(self, files: Sequence[File]) -> None:
         """All of them or none.  A failed COMMIT leaves them for the next start: it may have reached the disk."""
@@ -324,7 +339,7 @@ class Store:
             state = checkpoint_of(self._state_dir, self._blobs, run_id, *row[1:])
             found = self._db.execute(SELECT_PAYLOADS, self._span(run_id, state.k)).fetchall()
             here = [key % ROUNDS_MAX for key, *_ in found]
-            if last[0] is None or here != list(range(state.k, last[0] % ROUNDS_MAX + 1)):
+            if not here or last[0] is None or here != list(range(state.k, last[0] % ROUNDS_MAX + 1)):
                 raise StoreError(
                     f"{self._state_dir}: rounds are missing after the checkpoint of round {state.k}; {DAMAGED}"
                 )

@@ -8,7 +8,8 @@ import pytest
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent.inbox import Inbox
-from dpgt_node.protocol.agent.machine import AgentMachine, Phase
+from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.phase import Phase
 from tests.protocol import cases
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dpgt_node.errors import StoreError
 from dpgt_node.protocol import types as t
-from dpgt_node.protocol.agent.machine import Phase
+from dpgt_node.protocol.agent.phase import Phase
 from dpgt_node.protocol.coordinator import barrier as co
 from tests.protocol import cases
 from tests.protocol.coordinator.test_coordinator import NAMES, done, machine, running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from dpgt_node.learning.oracle import Metrics
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine
+from dpgt_node.protocol.agent.phase import Phase
 from dpgt_node.protocol.calls import Call
 from dpgt_node.runtime.agent.driver import EVALUATIONS_AHEAD, INLINE_BYTES, NUMBERS, AgentDriver
 from dpgt_node.runtime.interpreter import Interpreter
@@ -65,6 +67,13 @@ class World:
     # store
     def commit_round(self, run_id: bytes, record: t.RoundRecord) -> None:
         self.note("commit", record.k)
+
+    def write_state(self, run_id: bytes, state: t.State) -> t.State:
+        self.note("file", state.k)
+        return state
+
+    def keep_state(self, run_id: bytes, written: t.State) -> None:
+        self.note("row", written.k)
 
     def prune(self, run_id: bytes, through: int) -> None:
         self.note("prune", through)
@@ -157,7 +166,7 @@ async def test_small_work_is_done_at_once_inline_and_in_order() -> None:
     vectors(d, 0)
     vectors(d, 1)
     assert [w for w in world.did if w not in ("evaluate 2", "evaluated 2")] == WHOLE
-    assert set(world.where.values()) == {MAIN}
+    assert set(world.where.values()) == {MAIN} and not d.driver.beside
     d.feed(t.Dismissed())
     assert (await d.outcome).status == "finished"
     await d.close()
@@ -201,6 +210,57 @@ async def test_a_slow_evaluation_or_commit_does_not_hold_the_loop() -> None:
     assert "evaluated 0" not in world.did
     world.gates["evaluate"].set()
     await eventually("and the metrics come", lambda: "evaluated 0" in world.did)
+    await d.close()
+
+
+async def test_a_state_is_written_beside_the_rounds_and_its_row_where_commits_run() -> None:
+    world = World(LARGE)
+    world.gates["file"] = threading.Event()
+    d = driver(world, last_round=9, checkpoint_every=2, beside=True, run_ahead=9)
+    assert d.driver.beside
+    d.feed(t.PeerNeeds(1, 0, 0))
+    d.feed(t.Started(9))
+    for k in range(4):
+        vectors(d, k)
+    await eventually("round 3 is sent while the state of round 2 is written", lambda: "send 3" in world.did)
+    await eventually("then it waits for it", lambda: d.machine.phase is Phase.KEEPING)
+    assert world.where["file"].startswith("dpgt-state") and "done 3 -1" in world.did
+    world.gates["file"].set()
+    await eventually("and goes on", lambda: "commit 4" in world.did)
+    assert world.where["row"].startswith("dpgt-store") and d.machine.durable_through >= 1
+    order = [what for what in world.did if what in ("commit 2", "send 2", "commit 3", "file 2", "row 2", "commit 4")]
+    assert order == ["commit 2", "send 2", "commit 3", "file 2", "row 2", "commit 4"]
+    await d.close()
+
+
+async def test_what_is_recorded_reaches_the_disk_before_a_state_counts() -> None:
+    world = World(LARGE)
+    recording: Any = SimpleNamespace(
+        state_dir="DIR", flush=lambda: world.note("flush"), kept=lambda k: world.note("kept", k),
+        close=lambda ended: world.note("close"),
+    )  # fmt: skip
+    d = driver(world)
+    events: list[Any] = []
+    d.driver._recording, d.driver._feed = recording, events.append
+    d.driver.carry_out(t.KeepState(cases.state(4)))
+    await eventually("it is kept", lambda: bool(events))
+    assert events == [t.StateKept(4)] and world.did == ["file 4", "flush", "row 4", "kept 4"]
+    assert world.where["flush"].startswith("dpgt-store")
+    await d.close()
+
+
+@pytest.mark.parametrize("what", ["file", "row"])
+async def test_a_state_that_cannot_be_written_ends_in_the_outcome(what: str) -> None:
+    world = World(LARGE)
+    world.fails[what] = StoreError("no space left")
+    d = driver(world, last_round=9, checkpoint_every=2, beside=True, run_ahead=9)
+    d.feed(t.Started(9))
+    for k in range(4):
+        vectors(d, k)
+    with pytest.raises(StoreError, match="no space left"):
+        async with asyncio.timeout(30):
+            await d.outcome
+    assert d.machine.durable_through == -1
     await d.close()
 
 

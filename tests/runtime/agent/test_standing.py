@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dpgt_node.privacy.strength import strength
-from dpgt_node.protocol.agent.machine import Phase
+from dpgt_node.protocol.agent.phase import Phase
 from dpgt_node.protocol.agent.session_types import SessionPhase
 from dpgt_node.protocol.pace import Took
 from dpgt_node.runtime.agent import exported

@@ -22,7 +22,7 @@ from typing import Any
 
 from dpgt_node.runtime.store.ledger import DATABASE
 from dpgt_node.runtime.store.store import Store
-from tests.runtime.store.records import RUN, SHA, TERMS, record
+from tests.runtime.store.records import BESIDE, RUN, SHA, TERMS, record, state
 
 POINTER = ctypes.c_void_p
 
@@ -153,20 +153,24 @@ def main() -> None:
             disk.image(images / f"{disk.events:05d}:{reported}")
 
     disk.after_event = cut
-    state = root / "deep" / "state"
-    store = Store(state, durability)  # type: ignore[arg-type]
+    place = root / "deep" / "state"
+    store = Store(place, durability)  # type: ignore[arg-type]
     store.begin_run(RUN, SHA, "agent-1", TERMS)
     for k in range(rounds):
-        store.commit_round(RUN, record(k, d, checkpoint=k % 4 == 0))
+        beside = d > BESIDE and k > 0
+        store.commit_round(RUN, record(k, d, checkpoint=k % 4 == 0 and not beside))
+        if k % 4 == 0 and beside:  # as a driver does with large ones, but for the threads
+            store.keep_state(RUN, store.write_state(RUN, state(k, d)))
         if seen is None and durability == "power":
-            disk.synced(str(state / f"{DATABASE}-wal"))
+            disk.synced(str(place / f"{DATABASE}-wal"))
         reported = k
         store.prune(RUN, k - 6)
         if k == rounds // 2:  # a clean restart in between
             store.close()
-            store = Store(state, durability)  # type: ignore[arg-type]
+            store = Store(place, durability)  # type: ignore[arg-type]
             store.begin_run(RUN, SHA, "agent-1", TERMS)
-    disk.image(images / f"{disk.events:05d}:{reported}")
+    if not (images / f"{disk.events:05d}:{reported}").exists():
+        disk.image(images / f"{disk.events:05d}:{reported}")
     disk.after_event = lambda: None
     store.close()  # a connection that syncs while the interpreter ends would call what is no longer there
     print(f"{disk.events} syncs, {'watched' if seen else 'promised'}")

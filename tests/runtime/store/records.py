@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import itertools
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from dpgt_node.protocol.types import LedgerRow, Payload, RoundRecord, State
 from dpgt_node.runtime.store.ledger import Terms
+from dpgt_node.runtime.store.rounds.records import StoredState
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.types import F64, Codes, Stream
 from tests.states import tracking
 
 RUN = bytes(range(16))
 SHA = "ab" * 32
+BESIDE = 1000
+"""States of larger vectors are written beside the rounds."""
 TERMS = Terms("default", 1e-5, "replace-one")
 
 
@@ -71,17 +75,34 @@ def opened(state_dir: Path) -> Store:
 
 
 def commit_until_killed(state_dir: Path, d: int, every: int) -> None:
-    """Go on after what is durable; say "began k" before and "k" after each commit."""
-    store = opened(state_dir)
+    """Go on after what is durable; say "began k" before and "k" after each commit.
+
+    Large states are written beside the rounds, one at a time; "kept k" is said once one is durable.
+    """
+    store, beside = opened(state_dir), d > BESIDE
     known = store.recover(RUN)
-    start = 0 if known is None else known.records[-1].k + 1
-    for k in itertools.count(start):
-        sys.stdout.write(f"began {k}\n")
-        sys.stdout.flush()
-        store.commit_round(RUN, record(k, d, checkpoint=k % every == 0))
-        store.prune(RUN, k - 20)
-        sys.stdout.write(f"{k}\n")
-        sys.stdout.flush()
+    start, newest = (0, -1) if known is None else (known.records[-1].k + 1, known.checkpoint.k)
+    with ThreadPoolExecutor(1) as pool:
+        writing: Future[StoredState] | None = None
+        for k in itertools.count(start):
+            due = (k - 1) // every * every
+            if beside and writing is None and due > newest >= 0:
+                writing = pool.submit(store.write_state, RUN, state(due, d))
+            said(f"began {k}")
+            store.commit_round(RUN, record(k, d, checkpoint=k % every == 0 and not (beside and newest >= 0)))
+            store.prune(RUN, k - 20)
+            said(f"{k}")
+            if not beside or newest < 0:
+                newest = k - k % every
+            elif writing is not None and writing.done():
+                store.keep_state(RUN, writing.result())
+                newest, writing = writing.result().k, None
+                said(f"kept {newest}")
+
+
+def said(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ class BlobFolder:
 
     A file that is not needed any more is a spare, which the next one of its kind is written over: the system takes
     several times as long to find new blocks and pages.  No released vector ever comes into a file that held a state.
-    A crash leaves spares for ``sweep``.
+    A crash leaves spares for ``sweep``.  Files of different kinds may be written at the same time.
     """
 
     def __init__(self, folder: Path, durability: Durability) -> None:
@@ -34,11 +34,11 @@ class BlobFolder:
 
     def write(self, name: str, parts: Iterable[bytes | memoryview]) -> None:
         """Write the blob; durable on return (see ``write_whole``)."""
-        spares = self._spares[_kind(name)]
-        if spares:
-            write_over(spares.pop(), self.path(name), parts, self._durability)
-        else:
+        spare = self._spare(_kind(name))
+        if spare is None:
             write_whole(self.path(name), parts, self._durability)
+        else:
+            write_over(spare, self.path(name), parts, self._durability)
 
     def read(self, name: str, nbytes: int) -> memoryview:
         """The blob, memory-mapped, readable even after ``remove``.  OSError when it is missing or of another size."""
@@ -64,9 +64,16 @@ class BlobFolder:
 
     def drop_spares(self) -> None:
         """Delete them."""
-        for spares in self._spares.values():
-            while spares:
-                spares.pop().unlink(missing_ok=True)
+        for kind in list(self._spares):
+            while (spare := self._spare(kind)) is not None:
+                spare.unlink(missing_ok=True)
+
+    def _spare(self, kind: str) -> Path | None:
+        """It is the caller's; None: there is none."""
+        try:
+            return self._spares[kind].pop()
+        except IndexError:
+            return None
 
     def sweep(self, keep: Set[str]) -> None:
         """Delete everything that no row names: torn temporaries, spares, blobs whose row never came or was pruned."""

@@ -18,7 +18,7 @@ from dpgt_node.runtime.store.ledger import cost_text, next_head
 from dpgt_node.runtime.store.limits import FILE_BYTES
 from dpgt_node.runtime.store.rounds import rows
 from dpgt_node.runtime.store.rounds.blobs import BlobFolder
-from dpgt_node.runtime.store.schema import ROUNDS_MAX, round_key
+from dpgt_node.runtime.store.schema import REPLACE_CHECKPOINT, ROUNDS_MAX, round_key
 from dpgt_node.types import Stream
 from dpgt_node.values import value
 
@@ -33,7 +33,7 @@ class Stored:
     """Values of the statements that commit a round (``schema``).
 
     ``charged``: of its ledger rows, ``head`` behind the last of them.  ``files``: what is too large for a row.
-    ``state``: of its checkpoint, where it has one.
+    ``state``: its checkpoint, where it has one.
     """
 
     round: tuple[Any, ...] = field(repr=False)
@@ -41,7 +41,16 @@ class Stored:
     charged: Sequence[tuple[Any, ...]]
     head: bytes
     files: Sequence[File] = field(repr=False)
-    state: tuple[Any, ...] | None = field(repr=False)
+    state: StoredState | None
+
+
+@value(frozen=True, slots=True)
+class StoredState:
+    """A checkpoint before round ``k``: its row, and the file where it is too large for one."""
+
+    k: int
+    row: tuple[Any, ...] = field(repr=False)
+    files: Sequence[File] = field(repr=False)
 
 
 def stored(
@@ -77,9 +86,9 @@ def stored(
     payloads = (
         round_key(run, k), dtype, dimension, x_data, y_data, batch, g_sha256, placed("G", g), seal,
     )  # fmt: skip
-    state = None if record.checkpoint is None else _checkpoint(run, run_id, record.checkpoint, files)
+    state = None if record.checkpoint is None else stored_state(run, run_id, record.checkpoint)
     at = (round_key(run, k), x_sha256, y_sha256, not charged)
-    return Stored(at, payloads, charged, head, files, state)
+    return Stored(at, payloads, charged, head, files if state is None else [*files, *state.files], state)
 
 
 def _checked(record: RoundRecord, rows_charged: Sequence[LedgerRow], sent: dict[Stream, Payload]) -> tuple[str, int]:
@@ -99,16 +108,26 @@ def _checked(record: RoundRecord, rows_charged: Sequence[LedgerRow], sent: dict[
     return shapes.pop()
 
 
-def _checkpoint(run: int, run_id: bytes, at: State, files: list[File]) -> tuple[Any, ...]:
+def stored_state(run: int, run_id: bytes, at: State) -> StoredState:
+    """``at`` of run number ``run``.  Broken: it is not complete."""
     vectors, parts, digest = rows.layout(at), rows.state_parts(at), hashlib.sha256()
     for part in parts:
         digest.update(part)
-    large = rows.size_of(vectors) > FILE_BYTES
-    if large:  # no copy of hundreds of megabytes
+    files: list[File] = []
+    if large := rows.size_of(vectors) > FILE_BYTES:  # no copy of hundreds of megabytes
         files.append((file_name(run_id, at.k, "state"), parts))
     drawn = rows.batch_bytes(at.batch)
     sealed = rows.checkpoint_seal(run_id, at.k, vectors, digest.digest(), drawn)
-    return (run, at.k, vectors, digest.digest(), None if large else b"".join(parts), drawn, sealed)
+    row = (run, at.k, vectors, digest.digest(), None if large else b"".join(parts), drawn, sealed)
+    return StoredState(at.k, row, files)
+
+
+def replace_state(db: sqlite3.Connection, run_id: bytes, new: StoredState) -> list[str]:
+    """Put ``new`` in the place of the run's checkpoint, in a transaction; files to be removed once it committed."""
+    old = db.execute("SELECT k, data IS NULL FROM checkpoints WHERE run = ?", new.row[:1]).fetchone()
+    invariant(old is None or old[0] < new.k, "a state follows an older one")
+    db.execute(REPLACE_CHECKPOINT, new.row)
+    return [file_name(run_id, old[0], "state")] if old is not None and old[1] else []
 
 
 def record_of(
