@@ -125,7 +125,7 @@ class AgentAccount:
             return code.scale if stream in self.charged_streams() and self._schedule.release(k) is not None else 0.0
         return self._schedule.sigma(stream, self._agent, k) if stream in self.charged_streams() else 0.0
 
-    @property
+    @cached_property
     def law(self) -> str:
         """What the noise is, for the ledger."""
         if self.releases.code is not None:

@@ -114,7 +114,7 @@ def coded(codes: Codes, values: F64, name: str, k: int, stream: Stream, active: 
 def checked(vector: F64, name: str, k: int, what: str, active: Roles = NOBODY) -> F64:
     """``vector``, all of it finite.  ``active``: the run's.  Raises Diverged."""
     # One sum sees every NaN and infinity; only when it overflows by itself is a look at each value needed.
-    if math.isfinite(np.add.reduce(vector)) or np.isfinite(vector).all():
+    if math.isfinite(vector.dot(vector)) or np.isfinite(vector).all():
         return vector
     raise Diverged.at(name, k, what, active.acting(k))
 

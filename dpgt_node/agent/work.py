@@ -229,8 +229,11 @@ class AgentWork:
         self._checked(x, k, "x")
         if batch is None:
             batch = self._draw(k)
-        with self._own_code(k):
+        if self._module is None:
             gradient = self._sources.at(k).gradient(x, batch)
+        else:
+            with self._own_code(k):
+                gradient = self._sources.at(k).gradient(x, batch)
         return self._checked(gradient, k, "the gradient"), batch
 
     def _draw(self, k: int) -> I64:

@@ -79,8 +79,8 @@ def _ignore() -> None:
 class _GivesBack(asyncio.AbstractEventLoop):
     """Gives signals back, at its end, to whoever had them before; none is lost in between, and none meets nobody."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {
             number: signal.getsignal(number) for number in ending_signals()
         }
@@ -105,6 +105,8 @@ def daemons_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:
-        return Loop()
+        from dpgt_node.runtime.looking import Patient
+
+        return Loop(Patient())
     loop: asyncio.AbstractEventLoop = type("FastLoop", (_GivesBack, uvloop.Loop), {})()
     return loop

@@ -241,6 +241,7 @@ class Calls:
 
     async def _write(self, line: _Line, stream: Stream) -> None:
         call, out, leaving, loop = line.call, line.out, 0, asyncio.get_running_loop()
+        plain = type(line.framing) is Framing
         while True:
             while not out:
                 if line.over.done():
@@ -252,6 +253,11 @@ class Calls:
                 leaving = len(out)
             leaving -= 1
             message = out.popleft()
+            if plain:
+                await stream.write(message)
+                if not line.over.done():
+                    self._feed(c.Taken(call, 0, len(out)))
+                continue
             if (held_s := line.framing.held_s(message)) > 0.0:
                 await asyncio.sleep(held_s)
             frames = iter(line.framing.encode(message))

@@ -125,6 +125,10 @@ def real_field(message: Any, name: str, least: float = -math.inf, most: float = 
 
 def varint(value: int) -> bytes:
     """``value``, at least 0, as protobuf writes a number."""
+    if value <= 0x7F:
+        return value.to_bytes()
+    if value <= 0x3FFF:  # as most are
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -12,6 +12,7 @@ Every step is integer arithmetic or one correctly rounded division, so all machi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -163,19 +164,19 @@ def continue_hi(stream: ByteStream) -> int:
 class Ahead:
     """The random part of the next ``AHEAD`` vectors of ``d`` coordinates, as if each were drawn in its turn."""
 
-    __slots__ = ("_cells", "_low", "_next")
+    __slots__ = ("_low", "_next", "_noise")
 
     def __init__(self, stream: ByteStream, d: int) -> None:
         streams = (stream,) * AHEAD
         a, b = read_rows(streams, d)
-        self._cells = cells(Scratch(AHEAD * d), a, b, streams).astype(np.int64).reshape(AHEAD, d)
+        self._noise = (cells(Scratch(AHEAD * d), a, b, streams) + 0.5).reshape(AHEAD, d)
         self._low = (a & _LOW40).reshape(AHEAD, d)
         self._next = 0
 
-    def take(self) -> tuple[I64, I64] | None:
-        """U (units of 2^-40 cells) and N of one vector, which nobody gets again; None: all were taken."""
+    def take(self) -> tuple[I64, F64] | None:
+        """U (units of 2^-40 cells) and N + 1/2 of one vector, which nobody gets again; None: all were taken."""
         row, self._next = self._next, self._next + 1
-        return (self._low[row], self._cells[row]) if row < AHEAD else None
+        return (self._low[row], self._noise[row]) if row < AHEAD else None
 
 
 class GridLaplaceSampler:
@@ -262,12 +263,17 @@ class GridLaplaceSampler:
             taken = ahead.take()
             assert taken is not None
         low, noise = taken
-        x = self._quantised(private, g, np.empty(d)).astype(np.int64)
+        out, unit = np.empty(d), g * 2.0**-grid.FRACTION_BITS
+        reach = 0.5 * _LIMIT * unit
+        # No number is larger than the root of this sum, give or take its rounding: then none is clipped.
+        if private.dot(private) <= reach * reach < math.inf:
+            np.divide(private, unit, out=out)
+        else:
+            self._quantised(private, g, out)
+        x = out.astype(np.int64)
         x += low
         x >>= grid.FRACTION_BITS
-        x += noise
-        out = np.empty(d)
-        np.add(x, 0.5, out=out)
+        np.add(x, noise, out=out)  # exact: all are multiples of 1/2 below 2^50
         return np.multiply(out, g, out=out)
 
     def _chunk(

@@ -18,25 +18,28 @@ from dpgt_node.types import Codes, Stream, WireDtype
 from dpgt_node.wire.fields import varint
 
 SHA256_BYTES = 32
+MAX_VARINT_BYTES = 5
+"""Of a round."""
 
 
 class Small:
     """A vector in a frame: ``head(k)``, its SHA-256, ``middle``, its values.  Of no round but k >= 1."""
 
-    __slots__ = ("_after", "_before", "_rest", "middle", "nbytes")
+    __slots__ = ("_after", "_before", "middle", "nbytes")
 
     def __init__(self, run_id: bytes, sender: str, stream: int, dtype: int, dimension: int, nbytes: int) -> None:
         name = sender.encode()
-        self._before = b"".join((b"\x0a", varint(len(run_id)), run_id, b"\x12", varint(len(name)), name, b"\x18"))
+        before = b"".join((b"\x0a", varint(len(run_id)), run_id, b"\x12", varint(len(name)), name, b"\x18"))
         shape = b"\x30" + varint(dimension) + b"\x38" + varint(nbytes)
         self._after = b"\x20" + varint(stream) + b"\x28" + varint(dtype) + shape + b"\x42" + varint(SHA256_BYTES)
         self.middle, self.nbytes = b"\x4a" + varint(nbytes), nbytes
-        self._rest = len(self._before) + len(self._after) + SHA256_BYTES + len(self.middle) + nbytes
+        rest = len(before) + len(self._after) + SHA256_BYTES + len(self.middle) + nbytes
+        self._before = [b"\x0a" + varint(rest + size) + before for size in range(MAX_VARINT_BYTES + 1)]
 
     def head(self, k: int) -> bytes:
         """Of round ``k`` >= 1: protobuf does not write a number that is 0."""
         round_ = varint(k)
-        return b"".join((b"\x0a", varint(self._rest + len(round_)), self._before, round_, self._after))
+        return self._before[len(round_)] + round_ + self._after
 
 
 @lru_cache(maxsize=256)
