@@ -102,11 +102,14 @@ class Loop(_GivesBack, asyncio.SelectorEventLoop):
 
 def daemons_loop() -> asyncio.AbstractEventLoop:
     """For thousands of messages a second: uvloop's where that is installed (extra ``fast``), else Python's."""
+    from dpgt_node.runtime.looking import Gathering, Patient
+
     try:
         import uvloop
     except ImportError:
-        from dpgt_node.runtime.looking import Patient
+        return _made(type("DaemonsLoop", (Gathering, Loop), {}), Patient())
+    return _made(type("FastLoop", (Gathering, _GivesBack, uvloop.Loop), {}))
 
-        return Loop(Patient())
-    loop: asyncio.AbstractEventLoop = type("FastLoop", (_GivesBack, uvloop.Loop), {})()
-    return loop
+
+def _made(loop: Callable[..., asyncio.AbstractEventLoop], *given: Any) -> asyncio.AbstractEventLoop:
+    return loop(*given)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
+import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import grpc.aio
 import pytest
 
+from dpgt_node.cli import common, signals
 from dpgt_node.runtime import looking
-from dpgt_node.runtime.looking import PASSED_OVER, Patient
+from dpgt_node.runtime.looking import PASSED_OVER, Gathering, Patient
 
 T = TypeVar("T")
 
@@ -84,3 +89,83 @@ def test_a_chain_of_callbacks_asks_once_in_a_while() -> None:
     run(selector, chain)
     assert selector.wanted > links
     assert selector.asked < selector.wanted / PASSED_OVER
+
+
+class Events:
+    """As gRPC's queue: an event, then a byte, from a thread; in the loop one byte, then all events."""
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self.queue: deque[int] = deque()
+        self.taken: list[int] = []
+        self.wakes = 0
+        self.on_taken: Callable[[], object] = lambda: None
+
+    def put(self, event: int) -> None:
+        self.queue.append(event)
+        self.far.send(b"x")
+
+    def _handle_events(self, _: object) -> None:
+        assert len(self.near.recv(1)) == 1
+        self.wakes += 1
+        while self.queue:
+            self.taken.append(self.queue.popleft())
+        self.on_taken()
+
+    def callback(self) -> Callable[[], None]:
+        return functools.partial(self._handle_events, None)
+
+
+class GatheringLoop(Gathering, asyncio.SelectorEventLoop):
+    """Python's, as daemons have it."""
+
+
+async def hear(events: Events, many: int) -> None:
+    """Until ``many`` events were taken."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    events.on_taken = lambda: over.done() or len(events.taken) < many or over.set_result(None)
+    loop.add_reader(events.near, events.callback())
+    try:
+        await asyncio.wait_for(over, 60)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    finally:
+        loop.remove_reader(events.near)
+
+
+@pytest.mark.parametrize(("loop", "once"), [(GatheringLoop, True), (asyncio.SelectorEventLoop, False)])
+def test_events_that_are_there_together_wake_once(loop: Callable[[], Any], once: bool) -> None:
+    events = Events()
+    for event in range(5):
+        events.put(event)
+    with events.near, events.far, asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(hear(events, 5))
+    assert events.taken == [0, 1, 2, 3, 4]
+    assert (events.wakes == 1) is once
+
+
+def test_no_event_is_missed_whenever_it_comes() -> None:
+    events, many = Events(), 20_000
+    thread = threading.Thread(target=lambda: [events.put(event) for event in range(many)])
+    with events.near, events.far, asyncio.Runner(loop_factory=GatheringLoop) as runner:
+        thread.start()
+        runner.run(hear(events, many))
+        thread.join()
+    assert events.taken == list(range(many))
+
+
+def test_it_is_grpc_that_is_gathered() -> None:
+    """The name of its callback is one of its inside: where another version has another, this says so."""
+
+    async def main() -> int:
+        server = grpc.aio.server()
+        server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        await server.stop(0)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Gathering)
+        return loop.gathers
+
+    assert common.run_async(main(), signals.daemons_loop) == 1
