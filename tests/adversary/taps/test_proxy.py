@@ -157,15 +157,15 @@ async def test_ipv6_and_the_real_addresses(tmp_path: Path) -> None:
 
 
 async def test_nobody_at_the_target_is_a_refusal(tmp_path: Path) -> None:
-    target, address = bound()
-    target.close()
-    async with ProxyTap(tmp_path / "a.pcap", [Relay("127.0.0.1:0", address)]) as tap:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(tap.addresses[0].rpartition(":")[2]))
-        with pytest.raises(ConnectionError):
-            assert await reader.read() == b""
-            raise ConnectionError
-        writer.close()
-        assert tap.tally.refused == 1 and tap.tally.connections == 0
+    target, address = bound()  # bound and not listening: nobody is there, and nobody else can be
+    with target:
+        async with ProxyTap(tmp_path / "a.pcap", [Relay("127.0.0.1:0", address)]) as tap:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(tap.addresses[0].rpartition(":")[2]))
+            with pytest.raises(ConnectionError):
+                assert await reader.read() == b""
+                raise ConnectionError
+            writer.close()
+            assert tap.tally.refused == 1 and tap.tally.connections == 0
     assert [s.flags for s in wiretap.segments(tmp_path / "a.pcap")] == [wiretap.SYN, wiretap.RST | wiretap.ACK]
 
 

@@ -15,6 +15,7 @@ import pytest
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.runtime.agent import study
+from dpgt_node.runtime.launch.launcher import held_port
 from dpgt_node.runtime.trust.channels import Opened, Security
 from dpgt_node.wire import services
 from dpgt_node.wire.codec import Reassembler
@@ -199,17 +200,18 @@ async def test_after_a_break_comes_exactly_what_was_not_taken() -> None:
         raise PeerError("the coordinator still gathers its agents", grpc_status="FAILED_PRECONDITION")
 
     desk = Desk(LARGE, takes_one, in_midst, gathering)
-    async with serving(desk) as port:
-        agent = Agent(port, LARGE)
-        agent.put(1, 2, 3)
-        await agent.all_taken()
-        await desk.until([1, 2, 3], ["broken"], ["not yet"], [2, 3])
-    again = Desk(LARGE)
-    async with serving(again, port):
-        agent.put(4)
-        await agent.all_taken()
-        await agent.uploader.close()
-        await again.until([4, "end"])
+    with held_port() as port:
+        async with serving(desk, port):
+            agent = Agent(port, LARGE)
+            agent.put(1, 2, 3)
+            await agent.all_taken()
+            await desk.until([1, 2, 3], ["broken"], ["not yet"], [2, 3])
+        again = Desk(LARGE)
+        async with serving(again, port):
+            agent.put(4)
+            await agent.all_taken()
+            await agent.uploader.close()
+            await again.until([4, "end"])
     assert not agent.failed.done()
 
 

@@ -26,6 +26,7 @@ from dpgt_node.learning.oracle import build_oracle, oracle_and_digest
 from dpgt_node.runtime.agent.budget import terms_of
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.doctor import Row, examine_node
+from dpgt_node.runtime.launch.launcher import held_port
 from dpgt_node.runtime.store.ledger import SYSTEM
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
@@ -41,16 +42,12 @@ Change = Callable[["Host"], None]
 class Host:
     """A start-up folder on this machine that doctor finds nothing wrong with."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, listen: int, coordinator: int) -> None:
         self.folder = folder
         self.authority = CertificateAuthority.create()
         self.authority.write_folder(folder, agent_identity("agent-1"))
         self.run = make_run()
-        with socket.socket() as free, socket.socket() as nobody:
-            free.bind(("127.0.0.1", 0))
-            nobody.bind(("127.0.0.1", 0))
-            self.listen = f"127.0.0.1:{free.getsockname()[1]}"
-            self.coordinator = f"127.0.0.1:{nobody.getsockname()[1]}"
+        self.listen, self.coordinator = f"127.0.0.1:{listen}", f"127.0.0.1:{coordinator}"
         self.options: dict[str, Any] = {}
 
     def config(self) -> NodeConfig:
@@ -72,8 +69,9 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+def host(tmp_path: Path) -> Iterator[Host]:
+    with held_port() as free, held_port() as nobody:
+        yield Host(tmp_path, free, nobody)
 
 
 async def test_a_good_host_has_nothing_failed_and_nothing_is_left_behind(host: Host) -> None:
@@ -139,6 +137,7 @@ async def test_each_mistake_fails_its_own_row(what: str, host: Host) -> None:
 def taken(host: Host) -> Iterator[None]:
     address, _, port = host.listen.rpartition(":")
     with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind((address, int(port)))
         other.listen()
         yield

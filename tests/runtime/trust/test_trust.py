@@ -17,6 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from dpgt_node.errors import PeerError, PeerLost, Untrusted
 from dpgt_node.protocol.messages import Resume
+from dpgt_node.runtime.launch.launcher import held_port
 from dpgt_node.runtime.trust import channels, guard, probe
 from dpgt_node.runtime.trust import credentials as credentials_module
 from dpgt_node.runtime.trust.certificates import target_name_override
@@ -473,14 +474,15 @@ async def test_a_plain_process_hears_that_the_other_end_speaks_tls(tmp_path: Pat
     CertificateAuthority.create().write_folder(tmp_path / "pem", COORDINATOR_IDENTITY, ["127.0.0.1"])
     for folder, words in ((tmp_path / "pem", "speaks TLS, and this process does not"), (None, "UNAVAILABLE|connect")):
         server = services.server(1)
-        port = services.bind(server, "127.0.0.1:0", Security.from_folder(folder).server_credentials(), "test")
-        await server.start()
-        address = f"127.0.0.1:{port}"
-        if folder is None:
-            await server.stop(0)
-        with pytest.raises(PeerError, match=words) as caught:
-            async with Security().dialler(COORDINATOR_IDENTITY)(address) as channel:
-                await services.status(channel, timeout_s=20.0)
+        with held_port() as port:
+            address = f"127.0.0.1:{port}"
+            services.bind(server, address, Security.from_folder(folder).server_credentials(), "test")
+            await server.start()
+            if folder is None:
+                await server.stop(0)
+            with pytest.raises(PeerError, match=words) as caught:
+                async with Security().dialler(COORDINATOR_IDENTITY)(address) as channel:
+                    await services.status(channel, timeout_s=20.0)
         assert isinstance(caught.value, Untrusted) == (folder is not None)
         await server.stop(0)
 
