@@ -57,7 +57,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     table(folder / "trees.csv")
     table(folder / "gaps.csv", 200, gaps=True)
-    made = table_like(6, 10, 900, 100)
+    made = table_like(6, 4, 300, 60)
     np.savez(
         folder / "t.npz", x_train=made.x_train, y_train=made.y_train + 1, x_test=made.x_test, y_test=made.y_test + 1
     )
@@ -77,7 +77,6 @@ def begun(out: Path, *arguments: str) -> None:
 TABLE = ("--label", "kind", "--bounds", "table")
 GRID = [
     (("trees.csv", *TABLE), "2", "0.1"),
-    (("trees.csv", *TABLE), "9", "3"),
     (("trees.csv", "--delta", "0", *TABLE), "3", "3"),
     (("trees.csv", "--label", "kind"), "3", "30"),
     (("gaps.csv", *TABLE, "--missing", "middle"), "5", "1"),

