@@ -15,7 +15,7 @@ SPARSE_FROM_AGENTS = 32
 SPARSE_BELOW_DENSITY = 0.2
 _BLOCK_NUMBERS = 1 << 17
 """Of one block of a matrix: it stays in the cache."""
-_LEAST = 256
+_LEAST, _LEAST_COMPILED = 128, 1024
 """Columns of a block: a shorter piece of a row costs more to reach than to read."""
 
 
@@ -99,6 +99,8 @@ class Weights:
             edges = [fixed(one) for one in (self._edges.starts, self._edges.senders, self._edges.weights)]
             read = [fixed(one) for one in (vector, sent, vector if other is None else other)]
             factor = 0.0 if other is None else less
+            # A number's bits do not depend on its block here.
+            width = min(max(width, _LEAST_COMPILED), -(-d // self._team.threads))
 
             def some(blocks: slice, _: int) -> None:
                 first, stop = blocks.start * width, min(blocks.stop * width, d)

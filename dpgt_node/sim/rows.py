@@ -114,6 +114,7 @@ class Rows:
 
     def step(self, k: int, last: bool) -> None:
         v, self._x = self._rule.release(self, k, self.vectors), None
+        self.vectors = v  # what the release left behind makes room for the next round
         if last:
             self._x = self._rule.final(self, k, v)
         else:

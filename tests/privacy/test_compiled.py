@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpgt_node.algo.edges import Edges
 from dpgt_node.privacy.laws.compiled import COMPILED_FROM
 from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
 from dpgt_node.privacy.laws.grid_sampler import CHUNK, GridLaplaceSampler
 from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.privacy.laws.selftest import self_test
+from dpgt_node.sim.matrix import Mixing, Weights
+from dpgt_node.sim.team import Team
 
 pytestmark = pytest.mark.fast
 
@@ -63,3 +66,15 @@ def test_a_read_only_vector_needs_no_second_compilation(law):
     v.setflags(write=False)
     sampler.perturb(v[3:], 1.0, stream(0))
     assert len(sampler._kernel.of(COMPILED_FROM).signatures) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sums_of_neighbours(threads):
+    rng, n, d = np.random.default_rng(3), 60, 3000
+    W = rng.uniform(size=(n, n)) * (rng.uniform(size=(n, n)) < 0.1)
+    vector, sent, other = rng.normal(size=(3, n, d))
+    keep, out = rng.uniform(size=(n, 1)), np.empty((n, d))
+    for last in (other, None):
+        Mixing(Weights(Edges.of(W), True, Team(threads)), sent).combine(keep, vector, 0.3, 0.7, last, out)
+        right = keep * vector + 0.3 * (W @ sent) - (0.0 if last is None else 0.7 * last)
+        np.testing.assert_allclose(out, right, rtol=0, atol=1e-13)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -154,7 +155,7 @@ class SoftmaxOracle:
         return Metrics(
             loss_train=loss / total,
             accuracy_train=hits / total,
-            accuracy_test=self._accuracy(x, *_part(self._x_test, self._y_test, samples)),
+            accuracy_test=self._accuracy(x, *_TESTED.part(self._x_test, self._y_test, samples)),
             grad_norm=float(np.linalg.norm(gradient)) / total,
         )
 
@@ -253,6 +254,25 @@ def _part(x: F64, y: I64, samples: int | None) -> tuple[F64, I64]:
         return x, y
     rows = spaced(len(y), samples)
     return x[rows], y[rows]
+
+
+class _Shared:
+    """The part of a test set that the agents of a process look at one after the other: copied once."""
+
+    def __init__(self) -> None:
+        self._held: tuple[weakref.ref[F64], int, tuple[F64, I64]] | None = None  # one value: threads may be at it
+
+    def part(self, x: F64, y: I64, samples: int | None) -> tuple[F64, I64]:
+        """See :func:`_part`; ``x`` stays as it is."""
+        if samples is None or samples >= len(y):
+            return x, y
+        held = self._held
+        if held is None or held[0]() is not x or held[1] != samples:
+            held = self._held = weakref.ref(x), samples, _part(x, y, samples)
+        return held[2]
+
+
+_TESTED = _Shared()
 
 
 def stacked_gradients(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpgt_node.learning.common import spaced
 from dpgt_node.learning.data.datasets import Dataset, load_dataset
 from dpgt_node.learning.nets import models
 from dpgt_node.learning.nets.clipping import Clip
@@ -226,6 +227,18 @@ def test_digits_are_learnt():
     for _ in range(300):
         x = x - 0.5 * o.gradient(x, o.draw_batch(55, source))
     assert o.evaluate(x).accuracy_test > 0.93
+
+
+def test_agents_with_test_sets_of_their_own_share_no_part_of_one():
+    x = np.random.default_rng(8).normal(size=oracle(blobs()).dimension)
+    several = [oracle(blobs(seed=seed)) for seed in (1, 2)]
+    for samples in (4, 3):
+        for _ in range(2):
+            for o in several:
+                rows = spaced(o.tested, samples)
+                logits = x[: o._weights].reshape(o._classes, -1) @ o._x_test[rows].T + x[o._weights :, None]
+                hits = np.count_nonzero(logits.argmax(axis=0) == o._y_test[rows])
+                assert o.evaluate(x, samples).accuracy_test == hits / samples
 
 
 def test_a_partial_evaluation_is_that_of_evenly_spaced_samples():
