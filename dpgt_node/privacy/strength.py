@@ -24,8 +24,6 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 
 Strength = Literal["strong", "moderate", "weak", "none"]
 WORDS: Final[tuple[str, ...]] = get_args(Strength)
-NO_PRIVACY: Final = "Privacy: none. Method {} draws no noise, so every epsilon is infinite."
-WITHOUT_NOISE: Final = "Privacy: none. The noise is off, so every epsilon is infinite."
 
 
 def hit_rate(epsilon: float, delta: float, false_alarms: float) -> float:

@@ -15,7 +15,7 @@ from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
 from dpgt_node.privacy.accountants.responses.same_point import SAME_POINT
 from dpgt_node.privacy.accountants.responses.variation import VARIATION
 from dpgt_node.privacy.mechanisms import MECHANISMS
-from dpgt_node.privacy.strength import NO_PRIVACY, WITHOUT_NOISE, delta_warning, hit_rate
+from dpgt_node.privacy.strength import delta_warning, hit_rate
 from dpgt_node.protocol.outliers import Outlier
 from dpgt_node.record import epsilons
 from dpgt_node.record.digests import from_json
@@ -80,12 +80,18 @@ def noise_off(run: RunConfig) -> bool:
     return run.noise.multiplier == 0
 
 
+def no_privacy(run: RunConfig) -> str | None:
+    """That the run has no noise, in a sentence; None: it has."""
+    if method_of(run).noisy and not noise_off(run):
+        return None
+    why = "The noise is off" if method_of(run).noisy else f"Method {run.algorithm.method} draws no noise"
+    return f"Privacy: none. {why}, so every epsilon is infinite."
+
+
 def privacy_line(run: RunConfig, privacy: PrivacySummary) -> str:
     """Adjacency, how C is known, the noise law and the mechanism, in one line; or that there is no noise."""
-    if not method_of(run).noisy:
-        return NO_PRIVACY.format(run.algorithm.method)
-    if noise_off(run):
-        return WITHOUT_NOISE
+    if (none := no_privacy(run)) is not None:
+        return none
     mechanism = run.algorithm.mechanism
     noise = epsilons.noise_words(privacy.law, mechanism)
     return f"Privacy: {privacy.adjacency}; {epsilons.enforcement(privacy)}; {noise}, mechanism {mechanism}."

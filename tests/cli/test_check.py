@@ -281,10 +281,12 @@ def test_a_method_without_noise_is_called_by_its_own_name(
 
 
 def test_a_run_whose_noise_is_off_names_no_accountant(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["check", str(changed(demo, "multiplier = 1.0", "multiplier = 0.0"))]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "Privacy: none. The noise is off, so every epsilon is infinite." in text
-    assert "Epsilon" not in text and "delta" not in text
+    changed(demo, "multiplier = 1.0", "multiplier = 0.0")
+    for options in ([], ["--all"]):
+        assert cli.run(["check", str(demo), *options]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert "Privacy: none. The noise is off, so every epsilon is infinite." in text
+        assert "Epsilon" not in text and "delta" not in text
 
 
 def test_tables_of_gradients_are_counted_before_anything_runs(

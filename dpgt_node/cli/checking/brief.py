@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from dpgt_node.cli.checking.facts import looked_at, number, towards, verdict, warned_delta, words
 from dpgt_node.cli.wrapping import wrapped
-from dpgt_node.privacy.strength import NO_PRIVACY, WITHOUT_NOISE
 
 if TYPE_CHECKING:
     from dpgt_node.algo.checks import Check
@@ -73,19 +72,16 @@ def _condition(row: Check) -> list[str]:
 
 def _epsilon(report: CheckReport) -> list[str]:
     """The largest epsilon by accountant, the one that stands for the run first."""
-    from dpgt_node.algo.methods import method_of
     from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
     from dpgt_node.record.epsilons import qualifier, shown_accountant
-    from dpgt_node.report.text import judged
+    from dpgt_node.report.text import judged, no_privacy
 
     privacy, names = report.facts.run.privacy, report.facts.topology.names
     most = max((D for D in report.facts.D if D is not None), default=None)
     first = shown_accountant(report.epsilon, privacy.delta, most)
     lines: list[str] = []
-    if not method_of(report.facts.run).noisy:
-        return [NO_PRIVACY.format(report.facts.run.algorithm.method)]
-    if report.facts.run.noise.multiplier == 0:
-        return [WITHOUT_NOISE]
+    if (none := no_privacy(report.facts.run)) is not None:
+        return [none]
     for name in sorted((one for one in ACCOUNTANTS if one in report.epsilon), key=lambda one: one != first):
         known = [(value, i) for i, value in enumerate(report.epsilon[name]) if value is not None]
         if not known:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpgt_node.cli.checking.facts import looked_at, number, towards, verdict, warned_delta, words
-from dpgt_node.privacy.strength import NO_PRIVACY
 
 if TYPE_CHECKING:
     from dpgt_node.accounts.towards import Towards
@@ -40,6 +39,7 @@ def disk_lines(needs: Sequence[DiskNeed], unknown: str | None = None, memory: Ta
 def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = ()) -> str:
     """The report as text: graph, steps, one line a condition, rates, epsilon per agent, what goes before the end."""
     from dpgt_node.algo.methods import method_of
+    from dpgt_node.report.text import no_privacy
 
     f, t = report.facts, report.facts.topology
     s, rates, method = f.schedule, report.rates, method_of(f.run)
@@ -85,7 +85,7 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
         *(f"Data: {line}." for line in odd),
         *([""] if odd else []),
         *_table(("", "condition", "left", "", "right", "note"), [_row(row) for row in report.checks]),
-        *(_privacy(report) if method.noisy else (NO_PRIVACY.format(method.name), "")),
+        *(_privacy(report) if (none := no_privacy(f.run)) is None else (none, "")),
         "Predicted rate" + (f" (Theorem {rates.theorem}, if its assumptions hold)" if rates.theorem else ""),
     ]
     if rates.theorem == 2:
