@@ -150,11 +150,8 @@ def _data(config: NodeConfig, run: RunConfig, data_root: Path | None) -> tuple[l
         oracle = build_oracle(run, shard, data_root=data_root, data_path=config.data_path, data_test=config.data_test)
         odd = odd_about_data(run, data_root, config.data_path, config.data_test)
     except ConfigError as error:
-        return [
-            _row(
-                "data", failed(str(error).replace("\n", "; "), "as it says; whose data these are: [data] in NODE.toml")
-            )
-        ], None
+        todo = "mend that; [data] of NODE.toml says where the agent's data are"
+        return [_row("data", failed(str(error).replace("\n", "; "), todo))], None
     D = "no samples (closed form)" if oracle.samples is None else f"D = {oracle.samples} samples"
     known = tuple(oracle.samples if i == index else None for i in range(run.n))
     return [
