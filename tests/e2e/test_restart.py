@@ -66,12 +66,14 @@ def test_forked_nodes_are_killed_and_come_back_like_any_others_to_the_same_bits(
     out = tmp_path / "out"
     with Launch(out, "launch", run, "--test-keystream", KEY) as launch:
         launch.running()
+        os.kill(launch.pid("coordinator"), signal.SIGSTOP)  # else the rounds may be over before all is looked at
         nodes = {name: launch.pid(name) for name in launch.names()}
         assert {*nodes.values(), launch.pid("coordinator")} == {child.pid for child in launch.children()}
         assert (out / "nursery.log").read_text() == ""
         for name, pid in nodes.items():
             command = psutil.Process(pid).cmdline()
             assert command[1:3] == ["-m", "dpgt_node"] and str(out / "agents" / name / "node.toml") in command
+        os.kill(launch.pid("coordinator"), signal.SIGCONT)
         killed(launch, "agent-2")
         joined(launch, "agent-2", 2)
         assert launch.wait() == 0, launch.said

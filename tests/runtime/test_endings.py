@@ -97,7 +97,7 @@ async def test_who_comes_after_a_refusal_hears_it(tmp_path: Path) -> None:
     async with cluster(tmp_path, replace(run, runtime=replace(run.runtime, register_timeout_s=0.3))) as c:
         async with c.security(COORDINATOR_IDENTITY).opener(COORDINATOR_IDENTITY)(c.address) as channel:
             async with asyncio.timeout(60):
-                while (await services.status(channel, timeout_s=5.0)).state != "refused":
+                while (await services.status(channel, timeout_s=30.0)).state != "refused":
                     await asyncio.sleep(0.01)
         for name in c.run.graph.agents:  # none of them was there in time
             with pytest.raises(RefusedError, match="does not begin: never registered: agent-1, agent-2, agent-3"):

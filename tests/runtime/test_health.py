@@ -21,17 +21,17 @@ async def test_a_standard_probe_finds_the_server_serving(service: str) -> None:
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=services.CHANNEL_OPTIONS) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
-            reply = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+            reply = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=30)
             assert reply.status == health_pb2.HealthCheckResponse.SERVING
             with pytest.raises(grpc.aio.AioRpcError) as unknown:
-                await stub.Check(health_pb2.HealthCheckRequest(service="other"), timeout=5)
+                await stub.Check(health_pb2.HealthCheckRequest(service="other"), timeout=30)
             assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
-            watch = stub.Watch(health_pb2.HealthCheckRequest(service=service), timeout=5)
+            watch = stub.Watch(health_pb2.HealthCheckRequest(service=service), timeout=30)
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
             assert (await ready({})).status == 200
             health.leave()
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
-            reply = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+            reply = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=30)
             assert reply.status == health_pb2.HealthCheckResponse.NOT_SERVING
             assert (await ready({})).status == 503
     finally:
