@@ -54,7 +54,7 @@ class Framing:
 class _Line:
     """One call while it is open.  ``over`` is done when the machine ended it, with what the peer is told."""
 
-    __slots__ = ("call", "framing", "on", "out", "over", "task", "wakes")
+    __slots__ = ("call", "framing", "held", "out", "over", "task", "wakes")
 
     def __init__(self, call: c.Call, framing: Framing) -> None:
         self.call = call
@@ -62,10 +62,15 @@ class _Line:
         self.out: deque[Any] = deque()
         self.wakes: asyncio.Future[None] | None = None
         """What the writer waits for, while it does."""
-        self.on = asyncio.Event()
-        self.on.set()
+        self.held: asyncio.Event | None = None
+        """What the reader waits for, while it may not read on."""
         self.over: asyncio.Future[PeerError | None] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[Any] | None = None
+
+    async def may_read_on(self) -> None:
+        """Return once nothing holds the reader."""
+        while self.held is not None:
+            await self.held.wait()
 
     def wake(self) -> None:
         """Let the writer look whether there is something to write, or the call is over."""
@@ -121,9 +126,11 @@ class Calls:
                 line.out.append(effect.message)
                 line.wake()
             case c.Hold():
-                line.on.clear()
+                line.held = line.held or asyncio.Event()
             case c.ReadOn():
-                line.on.set()
+                if line.held is not None:
+                    line.held.set()
+                    line.held = None
             case c.End():
                 self._end(line, effect.error)
 
@@ -223,15 +230,15 @@ class Calls:
             del error  # with its traceback it would hold this frame, and this frame it
 
     async def _read(self, line: _Line, stream: Stream) -> None:
-        call, framing, on = line.call, line.framing, line.on
+        call, framing = line.call, line.framing
         while True:
-            if not on.is_set():
-                await on.wait()
+            if line.held is not None:
+                await line.may_read_on()
             frame = await stream.read()
             if frame is None:
                 break
-            if not on.is_set():
-                await on.wait()
+            if line.held is not None:
+                await line.may_read_on()
             if line.over.done():  # before it is decoded: what a call left incomplete may be the next one's already
                 return
             message = framing.decode(frame)

@@ -226,7 +226,8 @@ class CoordinatorMachine:
         out: list[CoordinatorEffect] = []
         match event:
             case AgentDone():
-                invariant(event.k <= self.done_limit(event.name), "an agent ran past the barrier")
+                if event.k > self._go:
+                    invariant(event.k <= self.done_limit(event.name), "an agent ran past the barrier")
                 self._done.reached(event.name, event.k)
                 self._durable.reached(event.name, event.durable_through)
                 self._heard(event.name, out, now_ns)

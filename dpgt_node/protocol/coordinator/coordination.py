@@ -311,7 +311,8 @@ class Coordination:
 
     def _done(self, seat: Seat, message: m.Done, out: Out, now_ns: int) -> None:
         name, k, head = seat.register.name, message.k, message.ledger_head
-        if k > self.barrier.done_limit(name) or message.durable_through > k:
+        beyond = k > self.barrier.go_through and k > self.barrier.done_limit(name)
+        if beyond or message.durable_through > k:
             self._nonsense(seat, f"reports round {k} done, beyond the barrier", out, now_ns, "OUT_OF_RANGE")
             return
         if head and k > self._heads.get(name, (-1, b""))[0]:
