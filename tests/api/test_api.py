@@ -102,7 +102,7 @@ def test_daemons_end_in_order_with_whoever_asked_for_them(how: str, tmp_path: Pa
 
 @pytest.mark.e2e
 def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    run, out = quadratic(1000, every=20), tmp_path / "run"
+    run, out = quadratic(400, every=20), tmp_path / "run"
     running = api.start(run, out)
     first = next(iter(running))
     results = running.stop()

@@ -123,7 +123,7 @@ def test_a_plan_chooses_features_and_says_what_it_expects_and_where_learning_beg
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOT_PLANNED = "has no samples|sets steps and noise of Algorithm 1|reckons with linear mixing|No module named .torch."
-SAMPLE = {"demo": "0.1", "quadratic": "1", "spanning-trees": "10"}
+SAMPLE = {"quadratic": "1", "spanning-trees": "10"}
 
 
 @pytest.mark.parametrize(("example", "epsilon"), SAMPLE.items())
@@ -347,7 +347,7 @@ def test_all_that_is_wrong_is_said_at_once_and_before_anything_is_tried(
 
 
 def test_a_plan_that_can_learn_nothing_says_so_and_when_it_would(
-    run_file: Path, capsys: pytest.CaptureFixture[str]
+    run_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["plan", str(run_file), "--epsilon", "0.01"]) == 0
     out, err = capsys.readouterr()
@@ -356,6 +356,10 @@ def test_a_plan_that_can_learn_nothing_says_so_and_when_it_would(
     assert f"dpgt plan: warning: {said}" in flat(err) and f"WARNING: {said}" in flat(out)
     start = float(re.findall(r"from about epsilon = (\S+) on it would learn", flat(err))[0])
     assert 0.01 < start < 3.0
+    planned = tmp_path / "planned.toml"
+    planned.write_text(out)
+    assert cli.run(["check", str(planned)]) == 0
+    assert "; none of the paper's fails." in flat(capsys.readouterr().out)
     assert cli.run(["plan", str(run_file), "--epsilon", str(2 * start)]) == 0
     assert "nothing learns" not in "".join(capsys.readouterr())
 
