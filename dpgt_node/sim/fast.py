@@ -104,6 +104,7 @@ class FastRun:
         self._masks, self._r = masks(run), run.noise.cancel or 0
         self._pair_keys = pair_keys_for(run, test_keystream)
         self._scales: dict[Stream, tuple[int, F64]] = {}
+        self._finite: F64 | None = None  # where the newest gradient was taken; methods leave it as it is
         self.k = 0
         self.sums = [ReleasedSum.empty(bytes(16), window_start(run.K), d) for _ in oracles]
         """Of released x, by agent."""
@@ -148,7 +149,7 @@ class FastRun:
                 self._checked(self.x, self.k, "x")
 
     def gradient(self, k: int, x: F64) -> F64:
-        self._checked(x, k, "x")
+        self._finite = self._checked(x, k, "x")
         return self._on(k, x, self._drawn(k))
 
     def again(self, k: int, x: F64) -> F64:
@@ -223,7 +224,7 @@ class FastRun:
             if k >= self.sums[0].first:
                 for total, row in zip(self.sums, values, strict=True):
                     total.add(k, row)
-        return self._checked(values, k, stream.lower())
+        return values if values is self._finite else self._checked(values, k, stream.lower())
 
     @property
     def _clipped(self) -> int:
