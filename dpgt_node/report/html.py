@@ -355,9 +355,8 @@ def _agents(run: RunConfig, summary: Summary, worst: AgentSummary | None, rivals
         rows.append(AgentRow(agent.name, last, None if many else colour, cells))
     covers = {name in EPSILONS for name in accountants}
     cost = "; epsilon covers all it released" if True in covers else "; delta covers all it released" if covers else ""
-    note = (
-        f"Accuracy and loss are of each agent's final iterate{cost}. Payloads stored: whether anybody gets them or not."
-    )
+    note = f"Accuracy and loss are of each agent's final iterate{cost}."
+    note += " Payloads stored count whether or not anybody receives them."
     note += f" {text.SENT_IN_PART}" if text.sent_in_part(summary, *summary.agents) else ""
     return AgentTable(many, heads, rows, note)
 
