@@ -79,8 +79,8 @@ def _ignore() -> None:
 class _GivesBack(asyncio.AbstractEventLoop):
     """Gives signals back, at its end, to whoever had them before; none is lost in between, and none meets nobody."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self) -> None:
+        super().__init__()
         self._before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {
             number: signal.getsignal(number) for number in ending_signals()
         }
@@ -102,14 +102,14 @@ class Loop(_GivesBack, asyncio.SelectorEventLoop):
 
 def daemons_loop() -> asyncio.AbstractEventLoop:
     """For thousands of messages a second: uvloop's where that is installed (extra ``fast``), else Python's."""
-    from dpgt_node.runtime.looking import Gathering, Patient
+    from dpgt_node.runtime.looking import Gathering
 
     try:
         import uvloop
     except ImportError:
-        return _made(type("DaemonsLoop", (Gathering, Loop), {}), Patient())
+        return _made(type("DaemonsLoop", (Gathering, Loop), {}))
     return _made(type("FastLoop", (Gathering, _GivesBack, uvloop.Loop), {}))
 
 
-def _made(loop: Callable[..., asyncio.AbstractEventLoop], *given: Any) -> asyncio.AbstractEventLoop:
-    return loop(*given)
+def _made(loop: Callable[[], asyncio.AbstractEventLoop]) -> asyncio.AbstractEventLoop:
+    return loop()
