@@ -38,7 +38,8 @@ from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import Broken, ConfigError, ExitCode
 from dpgt_node.learning.nets.batched import Gradients, batched
-from dpgt_node.learning.oracle import Oracle
+from dpgt_node.learning.nets.models import SoftmaxOracle
+from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.learning.releases import KEPT, Sources
 from dpgt_node.learning.tables import Table
 from dpgt_node.privacy.cancelling.masks import MaskGraph
@@ -147,6 +148,19 @@ class FastRun:
             self.k += 1
             if last:  # every other x meets a check on its way to a gradient or to the wire
                 self._checked(self.x, self.k, "x")
+
+    def evaluated(self, samples: int | None) -> list[Metrics]:
+        """Every agent's metrics at its x_k, over at most ``samples`` of each kind."""
+        found, x = dict[int, Metrics](), self.x
+
+        def some(rows: slice, _: int) -> None:
+            for i in range(rows.start, rows.stop):
+                found[i] = without_nan(self._oracles[i].evaluate(x[i], samples))
+
+        # Torch has threads of its own, and agents share modules.
+        team = self._team if isinstance(self._oracles[0], SoftmaxOracle) else Team()
+        team.over(len(self._oracles), some)
+        return [found[i] for i in range(len(self._oracles))]
 
     def gradient(self, k: int, x: F64) -> F64:
         self._finite = self._checked(x, k, "x")
@@ -330,9 +344,7 @@ def simulate_fast(
     begin, first = time.monotonic(), state.k
 
     def evaluate() -> None:
-        with np.errstate(all="ignore"):
-            evaluated = (oracle.evaluate(x, run.evaluate.samples) for oracle, x in zip(oracles, state.x, strict=True))
-            metrics = [without_nan(found) for found in evaluated]
+        metrics = state.evaluated(run.evaluate.samples)
         for name, m, x in zip(names, metrics, state.x, strict=True):
             recorder.evaluated(name, state.k, m if study else None, time.monotonic() - begin)
             if study:
