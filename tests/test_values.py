@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 from collections.abc import Callable
 from typing import Any, ClassVar
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"slots": True, "eq": False},
     {"frozen": True, "eq": False},
     {"order": True, "slots": True},
+    {"order": True, "frozen": True},
     {"frozen": True, "slots": True, "kw_only": True},
 ]
 Decorator = Callable[[type], Any]
@@ -57,6 +59,7 @@ def rich(decorate: Decorator) -> Any:
         hidden: str = dataclasses.field(default="h", repr=False)
         made: list[int] = dataclasses.field(default_factory=list, compare=False)
         apart: int = dataclasses.field(default=3, compare=False, hash=False)
+        unhashed: list[int] = dataclasses.field(default_factory=list, hash=False)
         inner: int = dataclasses.field(default=5, init=False)
         bag: dict[str, int] = dataclasses.field(default_factory=dict, init=False, compare=False)
 
@@ -93,6 +96,24 @@ def own_equality(decorate: Decorator) -> Any:
     return decorate(Made)
 
 
+def own_beginning(decorate: Decorator) -> Any:
+    class Made:
+        one: int
+
+        def __init__(self, one: int) -> None:
+            object.__setattr__(self, "one", one + 1)
+
+    return decorate(Made)
+
+
+def named_first(decorate: Decorator) -> Any:
+    class Made:
+        named: int = dataclasses.field(default=2, kw_only=True)
+        one: int
+
+    return decorate(Made)
+
+
 def derived(decorate: Decorator) -> Any:
     @decorate
     class Base:
@@ -106,7 +127,7 @@ def derived(decorate: Decorator) -> Any:
     return decorate(Made)
 
 
-BODIES = [empty, plain, single, rich, own, own_equality, derived]
+BODIES = [empty, plain, single, rich, own, own_equality, own_beginning, named_first, derived]
 CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     ((), {}),
     ((1,), {}),
@@ -139,6 +160,10 @@ def refused(what: Callable[[], Any]) -> bool:
     return False
 
 
+def derived_from(cls: Any) -> Any:
+    return type("Derived", (cls,), {"__doc__": "With nothing of its own."})
+
+
 def seen(cls: Any) -> list[Any]:
     """All that can be seen of a class and its instances from outside."""
     looks: list[Callable[[], Any]] = [
@@ -150,7 +175,7 @@ def seen(cls: Any) -> list[Any]:
     ]
     for given, named in CALLS:
 
-        def make(given: Any = given, named: Any = named) -> Any:
+        def make(given: Any = given, named: Any = named, cls: Any = cls) -> Any:
             return cls(*given, **named)
 
         looks += [
@@ -158,6 +183,8 @@ def seen(cls: Any) -> list[Any]:
             lambda make=make: make() == make(),
             lambda make=make: make() != make(),
             lambda make=make: make() == 3,
+            lambda make=make: make() == ANY,
+            lambda make=make: make() == make(cls=derived_from(cls)),
             lambda make=make: make() == copy.deepcopy(make()),
             lambda make=make: repr(copy.copy(make())),
             lambda make=make: hash(make()) == hash(make()) if cls.__eq__ is not object.__eq__ else hash(make()) > 0,
@@ -241,7 +268,19 @@ def test_a_value_is_a_dataclass_that_nothing_holds_fast() -> None:
 def test_what_holds_itself_is_shown() -> None:
     made = rich(values.dataclass(slots=True))(1)
     made.made.append(made)
-    assert "made=[...]" in repr(made)
+    assert "made=[...]" in repr(made) and repr(made).count("Made(") == 1
+
+
+def test_what_is_made_anew_is_nobody_elses() -> None:
+    for decorate in (
+        values.dataclass,
+        values.dataclass(frozen=True, slots=True),
+        values.value(frozen=True, slots=True),
+    ):
+        one, other = map(rich(decorate), (1, 1))
+        one.made.append(4)
+        one.bag["four"] = 4
+        assert (other.made, other.bag) == ([], {})
 
 
 def test_arrays_compare_as_in_tuples() -> None:

@@ -171,12 +171,20 @@ def test_a_wrong_polynomial_would_be_seen():
     assert ((cells + 0.5) / 256).tolist() != GaussianSampler().perturb(v, 1.0, stream(3)).tolist()
 
 
+JUST_BEYOND = 65_536.0 + 2.0**-10  # a quarter of a cell: it is clipped
+
+
 @pytest.mark.parametrize(
-    ("value", "word"), [(math.nan, 2**60), (math.inf, 2**60), (70_000.0, 2**60), (0.0, 2**38 - 2), (0.0, -(2**63))]
+    ("value", "word"),
+    [(value, 2**60) for value in (math.nan, math.inf, 70_000.0, JUST_BEYOND, -JUST_BEYOND)]
+    + [(0.0, 2**38 - 2), (0.0, -(2**63))],
 )
-def test_the_kernel_leaves_odd_values_and_tails_to_numpy(value, word):
+def test_odd_values_and_tails_are_left_to_the_library(value, word):
     v, w = np.array([0.1, value]), np.array([2**61 + 12345, word])
     assert proposed(v, 1.0, w)[1] == [1]
+    with np.errstate(all="ignore"):
+        unsure = coarsely(v[None], w.view("<u8")[None], np.array(256.0), Scratch(2), np.empty((1, 2)))
+    assert unsure.tolist() == [1]
 
 
 @pytest.mark.parametrize("off", [-1, 0, 1])

@@ -300,6 +300,23 @@ def test_a_copy_with_other_bytes_is_kept_and_counted(tmp_path: Path) -> None:
     assert transcript.counts().conflicting == 1
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_copies_are_looked_at_from_the_newest_checkpoint_on(tmp_path: Path, beside: bool) -> None:
+    """Where a restart goes on: it asks for that round again, and for none before."""
+    target = recording(tmp_path, truth=False)
+    target.begin(None)
+    for k in range(3):
+        target.received(1, payload(1, "X", k))
+        target.released(record(k, checkpoint=k == 2 and not beside), state(k))
+    if beside:
+        target.kept(2)
+    for k in (1, 2):
+        target.received(1, replace(payload(1, "X", k), data=bytes(24), sha256=hashlib.sha256(bytes(24)).digest()))
+    target.close(ended=True)
+    found = [e.k for e in Transcript(tmp_path / TRANSCRIPT) if not e.own]
+    assert found == [0, 1, 2, 2]
+
+
 def test_a_finished_recording_that_lacks_something_is_refused(tmp_path: Path) -> None:
     target = recording(tmp_path, truth=False)
     target.begin(None)

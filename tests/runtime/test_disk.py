@@ -22,9 +22,11 @@ from dpgt_node.config import Adversary
 from dpgt_node.errors import ConfigError, ExitCode, StoreError
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws.keystream import TestKeystream
+from dpgt_node.protocol.agent.keeping import AHEAD_ROUNDS
 from dpgt_node.protocol.types import Payload, RoundRecord
 from dpgt_node.record.recording import Recording
 from dpgt_node.runtime import disk
+from dpgt_node.runtime.agent.driver import INLINE_BYTES
 from dpgt_node.runtime.agent.node import Node
 from dpgt_node.runtime.agent.streams import SendingEdge
 from dpgt_node.runtime.store.ledger import DATABASE, read_ledger
@@ -42,19 +44,29 @@ FAULTY = "agent-3"  # sends Y only, to agent-1
 
 @pytest.mark.parametrize(("d", "rounds"), [(10, 300), (2_000, 120), (100_000, 40), (FILE_BYTES // 8 + 1, 40)])
 def test_a_prediction_covers_the_store_and_not_much_more(tmp_path: Path, d: int, rounds: int) -> None:
-    """The store as a driver fills it: checkpoint every tenth round, pruned when everybody is three rounds behind."""
+    """The store as a driver fills it: the state of every tenth round, a large one as late as may be, and pruned two
+    rounds after that.
+    """
     run = replace(make_run(rounds - 1), data=replace(make_run().data, params={"dimension": d}))
     run = replace(run, runtime=replace(run.runtime, wire_dtype="float64"))
     need = disk.agent_need(run, "agent-1", d, 5)
-    announced = announce_every(d)
-    peak = 0
+    announced, beside = announce_every(d), 8 * d > INLINE_BYTES
+    peak = payloads = 0
     with contextlib.closing(opened(tmp_path)) as store:
         known = record(0, d)
         for k in range(rounds):
-            store.commit_round(RUN, at_round(known, k))
-            if k % announced == 0:
+            at = at_round(known, k)
+            store.commit_round(RUN, replace(at, checkpoint=None) if beside and k else at)
+            if beside and k > CHECKPOINT_ROUNDS and k % CHECKPOINT_ROUNDS == AHEAD_ROUNDS:
+                due = at_round(known, k - AHEAD_ROUNDS).checkpoint
+                assert due is not None
+                store.keep_state(RUN, store.write_state(RUN, due))
+            if k % CHECKPOINT_ROUNDS == AHEAD_ROUNDS + 2 if beside else k % announced == 0:
                 store.prune(RUN, k - 1)
             peak = max(peak, disk.used_bytes(tmp_path) + disk.used_bytes(tmp_path / "blobs"))
+            vectors = (path.stat().st_size for path in (tmp_path / "blobs").glob("[!.]*-[XY]"))
+            payloads = max(payloads, sum(vectors))
+        assert payloads <= need.payloads
         store.finish_run(RUN, vector(d, 1))
         assert peak <= need.total <= 2 * peak + (16 << 20), (peak, need)
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ import pytest
 
 from dpgt_node.errors import Broken, StoreError
 from dpgt_node.runtime.store.limits import FILE_BYTES
+from dpgt_node.runtime.store.opening import Transaction
 from dpgt_node.runtime.store.rounds.blobs import BlobFolder
 from dpgt_node.runtime.store.store import Store
 from tests.runtime.store.records import RUN, opened, record, same_state, state
@@ -87,13 +89,37 @@ def test_a_checkpoint_whose_round_is_not_there_is_damage(tmp_path: Path) -> None
 def test_a_disk_that_is_full_leaves_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "state"
     with contextlib.closing(going(place, LARGE, 3)) as store:
+        store.keep_state(RUN, store.write_state(RUN, state(1, LARGE)))
+        assert list((place / "blobs").glob(".*.spare")), "the file of the state before"
         with monkeypatch.context() as patched:
             patched.setattr(BlobFolder, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space")))
             with pytest.raises(StoreError, match=r"the state of round 2 cannot be made durable.*the disk is full"):
                 store.write_state(RUN, state(2, LARGE))
-        assert restart(place) == 0
+        assert not list((place / "blobs").glob(".*.spare")), "there is room for something else"
+        assert restart(place) == 1
         store.keep_state(RUN, store.write_state(RUN, state(2, LARGE)))
         assert restart(place) == 2
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_state_whose_row_does_not_commit_leaves_the_state_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    def broken(transaction: Transaction, *_: object) -> None:
+        transaction._db.execute("ROLLBACK")
+        raise sqlite3.OperationalError("disk I/O error")
+
+    place = tmp_path / "state"
+    with contextlib.closing(going(place, LARGE, 3)) as store:
+        written = store.write_state(RUN, state(2, LARGE))
+        monkeypatch.setattr(Transaction, "__exit__", broken)
+        with pytest.raises(StoreError, match="cannot be made durable"):
+            if beside:
+                store.keep_state(RUN, written)
+            else:
+                store.commit_round(RUN, record(3, LARGE))
+        monkeypatch.undo()
+        assert restart(place) == 0
 
 
 def test_rounds_commit_and_are_pruned_while_a_state_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
