@@ -77,7 +77,7 @@ async def test_a_stream_that_nobody_reads_any_more_costs_a_moment_and_no_vector(
         await c.reached(5)
         lines = c.nodes["agent-2"]._calls._lines
         (line,) = [line for call, line in lines.items() if call.peer == "agent-1" and not call.dialled]
-        line.on.clear()  # behind the machine's back
+        line.held = asyncio.Event()  # behind the machine's back
         await ends_whole(c)
     assert caplog.text.count("agent-2 has acknowledged nothing for 2 s (trying again)") == 1
     assert_silent(caplog)
