@@ -158,11 +158,15 @@ def test_long_vectors_and_rows_are_the_library_s_cell_by_cell(compiled, monkeypa
 def test_a_coarse_line_that_is_wrong_would_be_seen(monkeypatch):
     rng = np.random.default_rng(18)
     exact = gaussian_proposal.library
-    wrong = lambda p: exact(p) + 2 * COARSE_MARGIN / 256 * rng.uniform(-1, 1, p.shape)  # noqa: E731
-    monkeypatch.setattr(gaussian_proposal, "library", wrong)
-    for build in (coarse_lines, fine_table):
-        with pytest.raises(RuntimeError, match="not smooth"):
-            build.__wrapped__()
+    for build, most in ((coarse_lines, COARSE_MARGIN / 2 / 256), (fine_table, 2.0**-40)):
+        for error in (4 * most, most / 2):
+
+            def wrong(p: np.ndarray, error: float = error) -> np.ndarray:
+                return exact(p) + error * rng.uniform(-1, 1, p.shape)
+
+            monkeypatch.setattr(gaussian_proposal, "library", wrong)
+            with pytest.raises(RuntimeError, match="not smooth"):
+                build.__wrapped__()
 
 
 def test_a_wrong_polynomial_would_be_seen():
@@ -302,6 +306,17 @@ def test_rows_continue_in_their_own_streams():
         for i, row in enumerate(rows):
             assert together[i] == GaussianSampler().perturb(np.full(1, 1 / 3), 1.0, Words(*row))
         assert together[0] != together[1]
+
+
+def test_a_row_among_many_continues_in_its_own_stream(monkeypatch):
+    """Where only its coordinate is left over by the coarse proposal."""
+    monkeypatch.setattr(gaussian_sampler, "_MANY", 1)
+    bits = edge_bits(Fraction(17, 256) - Fraction(1 / 3), 128)
+    word, second, sure = bits >> 64, bits & (2**64 - 1), 1 << 62
+    for step, cell in ((-1, 16), (1, 17)):
+        streams = [Words(sure, sure), Words(word, sure, second + step), Words(sure, sure)]
+        out = GaussianSampler().perturb_rows(np.full((3, 2), 1 / 3), np.ones(3), streams)
+        assert out[1, 0] == (cell + 0.5) / 256 and [s.left for s in streams] == [b""] * 3
 
 
 @pytest.mark.parametrize("scale", [0.0, math.nan, 1e300])

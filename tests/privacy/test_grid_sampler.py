@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dpgt_node.algo.methods.dpgt import Steps
-from dpgt_node.privacy.laws import compiled, grid
+from dpgt_node.privacy.laws import compiled, grid, grid_sampler
 from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
 from dpgt_node.privacy.laws.grid_sampler import CHUNK, ZEROS, GridLaplaceSampler, Scratch, kernel, read
 from dpgt_node.privacy.laws.keystream import CtrStream
@@ -111,10 +111,16 @@ def test_rows_that_share_a_stream_share_no_bytes():
     assert all(np.count_nonzero(out[i] == out[j]) < 10 for i in range(4) for j in range(i))
 
 
-def test_rows_continue_in_their_own_streams():
-    v = np.zeros((3, 2))
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_continue_in_their_own_streams(compiled, monkeypatch):
+    monkeypatch.setattr("dpgt_node.privacy.laws.compiled.machine_code", lambda loop: loop)
+    monkeypatch.setattr(grid_sampler, "_CALL", 1)
     rows = [packed([1, 2], [4, 0], [8]), packed([1, 2], [0, 0], [16, 32]), packed([1, 2], [1, 1], [])]
-    together = GridLaplaceSampler().perturb_rows(v, np.ones(3), [Recorded(row) for row in rows])
+    rows.append(packed([1, 2], [0, 4], [64]))
+    v = np.zeros((4, 2))
+    with monkeypatch.context() as patched:
+        patched.setattr(grid_sampler, "CHUNK", 4)  # two rows at a time
+        together = GridLaplaceSampler(compiled).perturb_rows(v, np.ones(4), [Recorded(row) for row in rows])
     for i, row in enumerate(rows):
         np.testing.assert_array_equal(together[i], GridLaplaceSampler().perturb(v[i], 1.0, Recorded(row)))
 
@@ -324,15 +330,29 @@ def test_clipping_is_to_the_range_and_counted():
     assert other.clipped == 0
 
 
+class Held(Recorded):
+    """As a daemon's: noise is drawn ahead of the vectors."""
+
+    def __init__(self, first: bytes, then: CtrStream | None = None) -> None:
+        super().__init__(first, then)
+        self.ahead: dict[int, grid_sampler.Ahead] = {}
+
+    def held(self) -> dict[int, grid_sampler.Ahead]:
+        return self.ahead
+
+
+@pytest.mark.parametrize("kind", [Recorded, Held])
 @pytest.mark.parametrize("others", [0, 1, 99])
 @pytest.mark.parametrize(
     ("share", "clipped"), [(0.4, 0), (0.6, 0), (0.999, 0), (1.001, 1), (1.2, 1), (1e9, 1), (-1.2, 1)]
 )
-def test_one_value_beyond_the_range_is_clipped_among_any_number(share: float, clipped: int, others: int) -> None:
+def test_one_value_beyond_the_range_is_clipped_among_any_number(
+    share: float, clipped: int, others: int, kind: type[Recorded]
+) -> None:
     scale, sampler = 0.25, GridLaplaceSampler()
     private = np.zeros(1 + others)
     private[others // 2] = share * sampler.range(scale)
-    noisy = sampler.perturb(private, scale, stream(24))
+    noisy = sampler.perturb(private, scale, kind(b"", stream(24)))
     assert sampler.clipped == clipped
     nearest = np.clip(private, -sampler.range(scale), sampler.range(scale))
     assert np.abs(noisy - nearest).max() < 100 * scale

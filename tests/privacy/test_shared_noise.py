@@ -70,16 +70,18 @@ def test_the_integers_are_added_before_they_are_multiplied() -> None:
     """In exact arithmetic, (scale/512) (2 j + 1 + r (2 j_M + 1) ...) rounded once."""
     v, scale, r, d = np.random.default_rng(1).normal(size=25), 0.3, 3, 25
     seeds = [CtrStream(bytes([i]) * 16, bytes(16)) for i in range(6)]
-    out = GaussianSampler().perturb_shared(v, scale, seeds[0], [(1, seeds[1]), (-1, seeds[2])], r)
+    signs = 1, -1, 1  # halves do not cancel
+    out = GaussianSampler().perturb_shared(v, scale, seeds[0], list(zip(signs, seeds[1:4], strict=True)), r)
     own = GaussianSampler().perturb(v, scale, CtrStream(bytes(16), bytes(16)))
-    cells = [shared_cells(CtrStream(bytes([i]) * 16, bytes(16)), d) for i in (1, 2)]
+    cells = [shared_cells(CtrStream(bytes([i]) * 16, bytes(16)), d) for i in (1, 2, 3)]
     step = Fraction(scale) / 512
     off = 0
     for at in range(d):
         j = round(Fraction(float(own[at])) / step)
-        total = j + r * (2 * int(cells[0][at]) + 1) - r * (2 * int(cells[1][at]) + 1)
+        total = j + sum(sign * r * (2 * int(each[at]) + 1) for sign, each in zip(signs, cells, strict=True))
         assert float(step * total) == out[at]
-        added = own[at] + (r * scale / 256) * (cells[0][at] + 0.5) - (r * scale / 256) * (cells[1][at] + 0.5)
+        shares = (sign * (r * scale / 256) * (each[at] + 0.5) for sign, each in zip(signs, cells, strict=True))
+        added = own[at] + sum(shares)
         off += added != out[at]
     assert off > 3, "added as doubles, many would not lie there"
 

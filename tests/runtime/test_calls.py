@@ -126,6 +126,41 @@ async def test_a_message_of_several_frames_waits_until_the_last_is_taken() -> No
         assert [event.rest for event in near.machine.events[1:]] == [2, 1, 0]
 
 
+class Other(Framing):
+    """Of the same frames, on the way of those that have several."""
+
+
+@pytest.mark.parametrize("framing", [Framing, Other])
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_message_is_taken_once_it_is_written_and_of_a_call_that_goes_on(
+    framing: type[Framing], ended: bool
+) -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+        async def write(self, _: Any) -> None:
+            self.begun.set()
+            await self.go_on.wait()
+
+        async def read(self) -> Any:
+            await asyncio.Event().wait()
+
+    side, stream = Side(lambda event: (c.Write(FAR, m.Ready()),) if isinstance(event, c.Accepted) else ()), Slow()
+    side.calls = Calls("here", side.feed, side.broke.append, side._dial, lambda _: framing())
+    served = asyncio.ensure_future(side.calls.accept(FAR.peer, stream, ""))  # type: ignore[arg-type]
+    await stream.begun.wait()
+    assert side.machine.kinds() == ["Accepted"]
+    if ended:
+        side.calls.carry_out(c.End(FAR))
+    stream.go_on.set()
+    if not ended:
+        await eventually("it is taken", lambda: side.machine.kinds() == ["Accepted", "Taken"])
+        side.calls.carry_out(c.End(FAR))
+    await served
+    assert side.machine.kinds() == ["Accepted"] + ["Taken"] * (not ended)
+
+
 async def test_a_call_that_is_held_is_not_read_on() -> None:
     def hold(event: Any) -> tuple[Any, ...]:
         return (c.Hold(FAR),) if isinstance(event, c.Accepted | c.Heard) else ()

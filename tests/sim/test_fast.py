@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import csv
 import json
+import threading
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dpgt_node.agent import encoding
+from dpgt_node.agent.encoding import Diverged, OutOfReach
 from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS
 from dpgt_node.algo.methods.dpgt import DPGT
+from dpgt_node.algo.schedule import Schedule
 from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import model, parse_run
 from dpgt_node.config.graphs.sparse import SparseRows
@@ -23,7 +27,8 @@ from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.errors import Broken, ConfigError
 from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import build_oracle
-from dpgt_node.privacy.laws.gaussian_sampler import CHUNK
+from dpgt_node.learning.releases import Sources
+from dpgt_node.privacy.laws.gaussian_sampler import CHUNK, GaussianSampler
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import TRACKING
@@ -32,7 +37,7 @@ from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, perturb, s
 from dpgt_node.sim.matrix import Weights
 from dpgt_node.sim.rows import Rows
 from dpgt_node.sim.team import Team
-from dpgt_node.types import NoiseLaw
+from dpgt_node.types import NoiseLaw, Stream
 from tests.algo import cases as algo_cases
 from tests.sim import cases
 
@@ -335,6 +340,87 @@ def test_threads_share_no_keystream(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({row.tobytes() for row in np.concatenate(noise)}) == 6
 
 
+STREAMS: tuple[Stream, ...] = ("X", "Y")
+STILL, MOVING = model.NoiseStream("constant", (0.5, 2.0)), model.NoiseStream("exponent", (-0.5, 0.25))
+
+
+@pytest.mark.parametrize("noise", [model.Noise(STILL, MOVING), model.Noise(MOVING, STILL), model.Noise(STILL, STILL)])
+@pytest.mark.parametrize("decay", [1.0, 2.0])
+def test_scales_are_the_schedule_s_in_every_round(noise: model.Noise, decay: float) -> None:
+    """Of one stream whatever the other's do, and however they are asked for."""
+    scheme = model.SchemeS1(a1=0.3, a2=0.2, a3=0.5, a4=1.0, p_alpha=0.8, p_beta=0.6, p_gamma=0.9, p_m=0.5)
+    run = replace(cases.run("two agents", K=5), scheme=scheme, noise=replace(noise, decay=decay))
+    state, schedule = FastRun(run, simulate.build_oracles(run, None), KEY), Schedule.from_config(run)
+    for k in (0, 0, 1, 2, 5):
+        for stream in STREAMS:
+            assert state._scale(stream, k).tolist() == [schedule.sigma(stream, i, k) for i in range(2)]
+
+
+@pytest.mark.parametrize("d", [20, CHUNK])
+def test_no_two_threads_use_one_sampler(d: int) -> None:
+    """Each has memory of its own to work in."""
+
+    class Noted(GaussianSampler):
+        def __init__(self) -> None:
+            super().__init__()
+            self.threads = set[int]()
+
+        def perturb(self, *args: Any) -> Any:
+            self.threads.add(threading.get_ident())
+            return super().perturb(*args)
+
+        def perturb_rows(self, *args: Any) -> Any:
+            self.threads.add(threading.get_ident())
+            return super().perturb_rows(*args)
+
+    samplers, streams = [Noted(), Noted()], [TestKeystream(KEY, i).stream(0, "X") for i in range(3)]
+    perturb(samplers, np.zeros((3, d)), np.ones(3), streams, Team(2))
+    assert samplers[0].threads == {threading.get_ident()}
+    assert len(samplers[1].threads) == 1 and samplers[1].threads != samplers[0].threads
+
+
+@pytest.mark.parametrize("agent", range(3))
+def test_what_any_thread_finds_ends_the_run(agent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast, "_SHARED", 0)
+    run = cases.run("self-loops everywhere", data=model.Data("zeros", params={"dimension": 40}))
+    state, private = FastRun(run, simulate.build_oracles(run, None), KEY, threads=2), np.zeros((3, 40))
+    private[agent, 7] = 1e12
+    with pytest.raises(OutOfReach, match=rf"^{run.graph.agents[agent]}\b"):
+        state.perturb("X", 0, private)
+    private[agent, 7] = np.nan
+    with pytest.raises(Diverged, match=rf"^{run.graph.agents[agent]}\b"):
+        state.wire("X", 0, private)
+
+
+def test_a_gradient_elsewhere_is_of_the_batches_that_were_drawn() -> None:
+    """Under production's keystream, which gives no byte twice."""
+    run = digits()
+    state = FastRun(run, simulate.build_oracles(run, None), None)
+    drawn = state.gradient(0, state.x)
+    assert np.array_equal(state.again(0, state.x), drawn)
+    assert not np.array_equal(state.gradient(0, state.x), drawn), "another batch is another gradient"
+
+
+def test_a_gradient_is_clipped_as_its_round_is() -> None:
+    """Whatever clip the rounds before had."""
+    run = digits(privacy=model.Privacy(clip_l1=1e-3, decay=4.0))
+    oracles, schedule = simulate.build_oracles(run, None), Schedule.from_config(run)
+    state, sources = FastRun(run, oracles, KEY), [Sources(oracle, schedule) for oracle in oracles]
+    for k in (0, 1, run.K, 0):
+        found = state.gradient(k, state.x)
+        rows = zip(sources, state.x, state._batches, strict=True)
+        expected = np.array([one.at(k).gradient(x, batch) for one, x, batch in rows])
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+        assert np.abs(found).sum(axis=1).max() <= 1e-3 * 4.0 ** (-k / run.K) * (1 + 1e-9)
+
+
+def test_one_scale_of_zero_is_refused_and_takes_no_noise_from_the_others() -> None:
+    run = replace(cases.run("two agents"), noise=model.Noise(STILL, replace(STILL, values=(0.0, 1.0))))
+    state = FastRun(run, simulate.build_oracles(run, None), KEY)
+    with pytest.raises(ValueError, match="noise scale"):
+        state.perturb("Y", 0, np.zeros(state.x.shape))
+
+
 @pytest.mark.parametrize("n", [1, 2, 7])
 def test_a_team_does_every_part_once(n: int) -> None:
     for threads in (1, 2, 3):
@@ -366,7 +452,6 @@ def test_sums_of_neighbours_against_the_equation(
     monkeypatch.setattr("dpgt_node.privacy.laws.compiled.machine_code", lambda loop: loop)
     monkeypatch.setattr(matrix, "_BLOCK_NUMBERS", 1)
     monkeypatch.setattr(matrix, "_LEAST", 4)
-    monkeypatch.setattr(matrix, "_LEAST_COMPILED", 3)
     rng, n, d = np.random.default_rng(3), 40, 11
     W = rng.uniform(size=(n, n)) * (rng.uniform(size=(n, n)) < density)
     W[5] = 0.0

@@ -15,6 +15,7 @@ from dpgt_node.errors import PeerError
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import Codes, Stream, WireDtype
 from dpgt_node.wire import codec
+from dpgt_node.wire.fields import varint
 from dpgt_node.wire.gen.dpgt.v1 import agent_pb2
 from dpgt_node.wire.traffic import small
 from dpgt_node.wire.traffic.room import Limits
@@ -38,6 +39,13 @@ def test_frames_are_those_of_protobuf(sender: str, k: int, d: int, dtype: WireDt
         for each in payloads:
             codec._header(by_runtime, run_id, sender, each, False).data = bytes(each.data)
         assert list(codec.encode_vectors(run_id, sender, payloads)) == [by_runtime.SerializeToString()]
+
+
+def test_numbers_are_those_of_protobuf() -> None:
+    around = [(1 << 7 * size) + off for size in range(1, 6) for off in (-1, 0, 1)]
+    assert varint(0) == b"\0", "which protobuf would leave out"
+    for value in (*range(1, 200), *range(200, 40_000, 97), *around, (1 << 63) - 1):
+        assert varint(value) == agent_pb2.Vector(dimension=value).SerializeToString()[1:]
 
 
 def forged(edit: Callable[[agent_pb2.Vector], None], of: int = 0) -> bytes:
