@@ -357,6 +357,18 @@ def test_a_module_of_the_operators_own_that_fails_is_named_with_its_round(own: b
     assert not own or str(caught.value) == "run file: model.name: 'own:net' failed in round 7: IndexError: out of range"
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_so_is_one_that_fails_in_a_gradient(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise IndexError("out of range")
+
+    w = work(run("quadratic", dimension=4))
+    w._module = "own:net" if own else None
+    monkeypatch.setattr(type(w._sources), "at", fails)
+    with pytest.raises(ConfigError if own else IndexError, match="'own:net' failed in round 0" if own else "out of"):
+        w._gradient(0, np.zeros(4), None)
+
+
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_value_that_its_noise_does_not_reach_stops_the_run(

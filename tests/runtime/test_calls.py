@@ -175,6 +175,35 @@ async def test_a_call_that_is_held_is_not_read_on() -> None:
         await eventually("and the next", lambda: far.machine.heard() == [m.Ready(), m.Heartbeat()])
 
 
+async def test_a_call_is_held_and_read_on_in_whatever_order_that_is_said() -> None:
+    class Frames:
+        def __init__(self) -> None:
+            self.reads, self.frames = 0, asyncio.Queue[Any]()
+
+        async def read(self) -> Any:
+            self.reads += 1
+            return await self.frames.get()
+
+    async def told(*effects: Any) -> list[Any]:
+        for effect in effects:
+            side.calls.carry_out(effect)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return side.machine.heard()
+
+    side, stream = Side(lambda event: (c.Hold(FAR),) if isinstance(event, c.Heard) else ()), Frames()
+    served = asyncio.ensure_future(side.calls.accept(FAR.peer, stream, ""))  # type: ignore[arg-type]
+    await told()
+    stream.frames.put_nowait(m.Ready())
+    assert await told(c.Hold(FAR)) == [], "held while it was read"
+    assert await told(c.Hold(FAR), c.ReadOn(FAR), c.Hold(FAR)) == [], "held again before the reader saw it"
+    assert await told(c.ReadOn(FAR)) == [m.Ready()] and stream.reads == 1
+    stream.frames.put_nowait(m.Heartbeat())
+    assert await told(c.ReadOn(FAR), c.ReadOn(FAR)) == [m.Ready(), m.Heartbeat()] and stream.reads == 2
+    side.calls.carry_out(c.End(FAR))
+    await served
+
+
 async def test_who_accepted_ends_with_last_words_or_with_a_status() -> None:
     def refuse(event: Any) -> tuple[Any, ...]:
         word = m.Refused("identity", "no")

@@ -39,8 +39,8 @@ class Events:
             self.taken.append(self.queue.popleft())
         self.on_taken()
 
-    def callback(self) -> Callable[[], None]:
-        return functools.partial(self._handle_events, None)
+    def callback(self) -> Callable[[object], None]:
+        return functools.partial(self._handle_events)
 
 
 class GatheringLoop(Gathering, asyncio.SelectorEventLoop):
@@ -52,7 +52,7 @@ async def hear(events: Events, many: int) -> None:
     loop = asyncio.get_running_loop()
     over = loop.create_future()
     events.on_taken = lambda: over.done() or len(events.taken) < many or over.set_result(None)
-    loop.add_reader(events.near, events.callback())
+    loop.add_reader(events.near, events.callback(), None)
     try:
         await asyncio.wait_for(over, 60)
         await asyncio.sleep(0)
@@ -70,6 +70,24 @@ def test_events_that_are_there_together_wake_once(loop: Callable[[], Any], once:
         runner.run(hear(events, 5))
     assert events.taken == [0, 1, 2, 3, 4]
     assert (events.wakes == 1) is once
+
+
+def test_nobody_elses_bytes_are_taken() -> None:
+    """Of a callback that reads what it was woken for."""
+
+    async def main() -> bytes:
+        loop, (near, far) = asyncio.get_running_loop(), socket.socketpair()
+        with near, far:
+            told = loop.create_future()
+            far.send(b"whole")
+            loop.add_reader(near, functools.partial(lambda size: told.set_result(near.recv(size)), 9))
+            try:
+                return bytes(await asyncio.wait_for(told, 60))
+            finally:
+                loop.remove_reader(near)
+
+    with asyncio.Runner(loop_factory=GatheringLoop) as runner:
+        assert runner.run(main()) == b"whole"
 
 
 def test_no_event_is_missed_whenever_it_comes() -> None:

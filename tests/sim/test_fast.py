@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import threading
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dpgt_node.agent import encoding
-from dpgt_node.agent.encoding import Diverged, OutOfReach
 from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS
@@ -24,11 +21,11 @@ from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import model, parse_run
 from dpgt_node.config.graphs.sparse import SparseRows
 from dpgt_node.config.mixing.robust import Robust
-from dpgt_node.errors import Broken, ConfigError
+from dpgt_node.errors import ConfigError
 from dpgt_node.learning.nets.batched import batched
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.releases import Sources
-from dpgt_node.privacy.laws.gaussian_sampler import CHUNK, GaussianSampler
+from dpgt_node.privacy.laws.gaussian_sampler import CHUNK
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import TRACKING
@@ -321,25 +318,6 @@ def test_perturb_is_the_samplers_noise(d: int, law: NoiseLaw, monkeypatch: pytes
         assert got[i].tobytes() == alone.tobytes()
 
 
-@pytest.mark.parametrize("mechanism", WORDS)
-def test_threads_change_no_bit(mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "_SHARED", 0)
-    run, found = changed(digits(), mechanism, "gaussian"), []
-    for threads in (1, 3):
-        simulate_fast(run, tmp_path / str(threads), RUN_ID, test_keystream=KEY, threads=threads)
-        found.append(finals(tmp_path / str(threads), run))
-    assert found[0].tobytes() == found[1].tobytes()
-
-
-def test_threads_share_no_keystream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "_SHARED", 0)
-    run = cases.run("self-loops everywhere", data=model.Data("zeros", params={"dimension": 40}))
-    state = FastRun(run, simulate.build_oracles(run, None), None, threads=2)
-    assert len({id(stream) for stream in state._streams(0, "X")}) == 3
-    noise = [state.perturb("X", 0, np.zeros((3, 40))) for _ in range(2)]
-    assert len({row.tobytes() for row in np.concatenate(noise)}) == 6
-
-
 STREAMS: tuple[Stream, ...] = ("X", "Y")
 STILL, MOVING = model.NoiseStream("constant", (0.5, 2.0)), model.NoiseStream("exponent", (-0.5, 0.25))
 
@@ -354,42 +332,6 @@ def test_scales_are_the_schedule_s_in_every_round(noise: model.Noise, decay: flo
     for k in (0, 0, 1, 2, 5):
         for stream in STREAMS:
             assert state._scale(stream, k).tolist() == [schedule.sigma(stream, i, k) for i in range(2)]
-
-
-@pytest.mark.parametrize("d", [20, CHUNK])
-def test_no_two_threads_use_one_sampler(d: int) -> None:
-    """Each has memory of its own to work in."""
-
-    class Noted(GaussianSampler):
-        def __init__(self) -> None:
-            super().__init__()
-            self.threads = set[int]()
-
-        def perturb(self, *args: Any) -> Any:
-            self.threads.add(threading.get_ident())
-            return super().perturb(*args)
-
-        def perturb_rows(self, *args: Any) -> Any:
-            self.threads.add(threading.get_ident())
-            return super().perturb_rows(*args)
-
-    samplers, streams = [Noted(), Noted()], [TestKeystream(KEY, i).stream(0, "X") for i in range(3)]
-    perturb(samplers, np.zeros((3, d)), np.ones(3), streams, Team(2))
-    assert samplers[0].threads == {threading.get_ident()}
-    assert len(samplers[1].threads) == 1 and samplers[1].threads != samplers[0].threads
-
-
-@pytest.mark.parametrize("agent", range(3))
-def test_what_any_thread_finds_ends_the_run(agent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast, "_SHARED", 0)
-    run = cases.run("self-loops everywhere", data=model.Data("zeros", params={"dimension": 40}))
-    state, private = FastRun(run, simulate.build_oracles(run, None), KEY, threads=2), np.zeros((3, 40))
-    private[agent, 7] = 1e12
-    with pytest.raises(OutOfReach, match=rf"^{run.graph.agents[agent]}\b"):
-        state.perturb("X", 0, private)
-    private[agent, 7] = np.nan
-    with pytest.raises(Diverged, match=rf"^{run.graph.agents[agent]}\b"):
-        state.wire("X", 0, private)
 
 
 def test_a_gradient_elsewhere_is_of_the_batches_that_were_drawn() -> None:
@@ -419,28 +361,6 @@ def test_one_scale_of_zero_is_refused_and_takes_no_noise_from_the_others() -> No
     state = FastRun(run, simulate.build_oracles(run, None), KEY)
     with pytest.raises(ValueError, match="noise scale"):
         state.perturb("Y", 0, np.zeros(state.x.shape))
-
-
-@pytest.mark.parametrize("n", [1, 2, 7])
-def test_a_team_does_every_part_once(n: int) -> None:
-    for threads in (1, 2, 3):
-        done = np.zeros(n, dtype=np.int64)
-
-        def work(rows: slice, index: int, done: np.ndarray = done) -> None:
-            done[rows] += 1 + 10 * index
-
-        Team(threads).over(n, work)
-        assert (done % 10 == 1).all() and (np.diff(done) >= 0).all()
-        assert done.max() // 10 == min(threads, n) - 1
-
-
-def test_what_a_thread_raises_is_raised() -> None:
-    def work(rows: slice, index: int) -> None:
-        if index:
-            raise Broken("the second")
-
-    with pytest.raises(Broken, match="the second"):
-        Team(2).over(2, work)
 
 
 @pytest.mark.parametrize("density", [0.05, 1.0])

@@ -232,9 +232,9 @@ def test_digits_are_learnt():
 def test_agents_with_test_sets_of_their_own_share_no_part_of_one():
     x = np.random.default_rng(8).normal(size=oracle(blobs()).dimension)
     several = [oracle(blobs(seed=seed)) for seed in (1, 2)]
-    for samples in (4, 3):
+    for samples, looking in ((4, several), (3, several), (5, several[1:]), (4, several[1:])):
         for _ in range(2):
-            for o in several:
+            for o in looking:
                 rows = spaced(o.tested, samples)
                 logits = x[: o._weights].reshape(o._classes, -1) @ o._x_test[rows].T + x[o._weights :, None]
                 hits = np.count_nonzero(logits.argmax(axis=0) == o._y_test[rows])
