@@ -33,7 +33,7 @@ Spent = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Slowest:
-    """``phase`` takes ``seconds`` of a round at ``agent``, which works longest: ``share`` (0 to 1) of its round."""
+    """``agent`` works longest, and longest in ``phase``: ``seconds`` a round, ``share`` (0 to 1) of its whole round."""
 
     agent: str
     phase: str
@@ -42,11 +42,20 @@ class Slowest:
 
     def line(self) -> str:
         """One line for the operator."""
-        return f"slowest: {self.agent}, {self.phase} ({_span(self.seconds)} a round, {self.share:.0%} of it)"
+        return f"slowest: {self.agent}, {self.phase} ({span(self.seconds)} a round, {self.share:.0%} of it)"
 
 
-def _span(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1e3:.2g} ms"
+def span(seconds: float) -> str:
+    """``1.7 s`` · ``450 ms`` · ``4.2 ms``; 0 below a microsecond, which nobody measured."""
+    if seconds >= 0.9995:
+        return f"{seconds:.1f} s"
+    ms = round(1e3 * seconds, 3)
+    return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.2g} ms"
+
+
+def speed(rounds_per_second: float) -> str:
+    """``85.3`` · ``1,234``: three digits, or all of a large one."""
+    return f"{rounds_per_second:,.0f}" if rounds_per_second >= 999.5 else f"{rounds_per_second:.3g}"
 
 
 @dataclass(slots=True)
@@ -79,14 +88,16 @@ class Pace:
 
 
 def slowest(rounds: Mapping[str, tuple[int, Sequence[int]]]) -> Slowest | None:
-    """The phase that takes most of a round at the agent whose own work takes longest; None while nothing is known.
+    """The agent whose own work takes longest, and the longest phase of that work; None while nobody told of any.
+
+    Waiting for others is no work: whoever is held up by one that is gone is not slow.
 
     ``rounds``: by agent, how many rounds took how many microseconds by phase.
     """
-    known = {name: (n, spent) for name, (n, spent) in rounds.items() if n > 0 and sum(spent) > 0}
-    if not known:
+    work = {name: sum(spent[i] for i in OWN) / n for name, (n, spent) in rounds.items() if n > 0}
+    agent = max(work, key=lambda name: work[name], default="")
+    if not work.get(agent):
         return None
-    agent = max(known, key=lambda name: sum(known[name][1][i] for i in OWN) / known[name][0])
-    n, spent = known[agent]
-    phase = max(range(len(PHASES)), key=lambda i: spent[i])
+    n, spent = rounds[agent]
+    phase = max(OWN, key=lambda i: spent[i])
     return Slowest(agent, PHASES[phase], spent[phase] / n / 1e6, spent[phase] / sum(spent))

@@ -1,7 +1,8 @@
 """``phases.csv``: where the rounds of each agent took their time, one row an agent and evaluation.
 
 A row covers the ``rounds`` that the agent made since its row before, up to round ``k`` - 1; the others are seconds of
-these rounds together, by the phases of :mod:`dpgt_node.protocol.pace`.
+these rounds together, by the phases of :mod:`dpgt_node.protocol.pace`.  A coordinator that is killed takes with it what
+it knew of the rounds since the last rows.
 """
 
 from __future__ import annotations
@@ -38,16 +39,19 @@ class PhaseStore:
         fresh = not path.exists() or not cut_torn_line(path)
         self._file = path.open("a", encoding="utf-8", newline="")
         self._writer = csv.writer(self._file, lineterminator="\n")
-        self._before: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._before: dict[str, tuple[int, int, tuple[int, ...]]] = {}
         if fresh:
             self._writer.writerow(COLUMNS)
 
     def note(self, agent: str, k: int, rounds: int, total_us: Sequence[int]) -> None:
-        """Agent ``agent`` is in round ``k``; its ``rounds`` of this life of the writer took ``total_us`` by phase."""
-        made, was = self._before.get(agent, (0, (0,) * len(PHASES)))
-        if rounds <= made:
+        """Agent ``agent`` is in round ``k``; its ``rounds`` of this life of the writer took ``total_us`` by phase.
+
+        An agent that came back says earlier metrics again: no row for their ``k``, which is not where it is.
+        """
+        reached, made, was = self._before.get(agent, (0, 0, (0,) * len(PHASES)))
+        if rounds <= made or k <= reached:
             return
-        self._before[agent] = (rounds, tuple(total_us))
+        self._before[agent] = (k, rounds, tuple(total_us))
         spans = ((now - before) / 1e6 for now, before in zip(total_us, was, strict=True))
         self._writer.writerow([agent, k, rounds - made, *(f"{span:.6f}" for span in spans)])
 

@@ -21,7 +21,7 @@ from dpgt_node.record import epsilons, guessing
 from dpgt_node.record.digests import as_json, read_digests
 from dpgt_node.record.identity import another_run
 from dpgt_node.record.metrics import EPSILON, MetricsRow, MetricsStore
-from dpgt_node.record.phases import PhaseRow, by_agent, read_phases
+from dpgt_node.record.phases import PHASES_FILE, PhaseRow, by_agent, read_phases
 from dpgt_node.record.rivals import Rivals, load_rivals
 from dpgt_node.record.summary import AgentSummary, PrivacySummary, Summary, load_summary
 from dpgt_node.report import adversary_html, audit_html, disputes_html, headline, privacy_html, svg, text
@@ -220,7 +220,7 @@ def render(
             "disputes": disputes,
             "attacks": found,
             "audit": None if audit is None else audit_html.section(audit),
-            "phases": _phases(run, phases),
+            "phases": _phases(run, phases, summary.rounds),
             "agents": _agents(run, summary, worst, rivals),
             "run_file": run_file,
             "run_file_open": len(run_file) <= OPEN_LINES_MAX,
@@ -280,8 +280,8 @@ def _accountants(run: RunConfig, summary: Summary) -> Sequence[str]:
     return sorted(found, key=lambda name: name != first) or (LEMMA5.name,)
 
 
-def _phases(run: RunConfig, rows: Sequence[PhaseRow]) -> Phases | None:
-    """Where a round's time went; None where nobody said."""
+def _phases(run: RunConfig, rows: Sequence[PhaseRow], made: int) -> Phases | None:
+    """Where the time of the ``made`` rounds went; None where nobody said."""
     spent = by_agent(rows, run.graph.agents)
     slow = slowest(spent)
     if slow is None:
@@ -295,9 +295,12 @@ def _phases(run: RunConfig, rows: Sequence[PhaseRow]) -> Phases | None:
         mark = Mark("wash" if i not in OWN else "dot", f"--s{i + 1}", phase)
         longest = text.span(a_round[agent][i])
         parts.append(PhasePart(mark, f"{100 * share:.2f}", text.span(means[i]), f"{share:.0%}", agent, longest))
+    told = sorted({rounds for rounds, _ in spent.values()})
+    known = " to ".join(f"{n:,}" for n in dict.fromkeys((told[0], told[-1])))
+    part = "" if told == [made] else f", over the {known} of {made:,} rounds that {PHASES_FILE} tells of"
     lead = (
-        f"A round took {text.span(sum(means))} on average. {slow.agent} works longest: most of its round is "
-        f"{slow.phase}, {text.span(slow.seconds)} or {slow.share:.0%}."
+        f"A round took {text.span(sum(means))} on average{part}. {slow.agent} works longest, mostly at {slow.phase}: "
+        f"{text.span(slow.seconds)} or {slow.share:.0%} of its round."
     )
     return Phases(lead, ", ".join(f"{part.mark.label} {part.share}" for part in parts), parts)
 

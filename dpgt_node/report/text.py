@@ -17,6 +17,7 @@ from dpgt_node.privacy.accountants.responses.variation import VARIATION
 from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.privacy.strength import delta_warning, hit_rate
 from dpgt_node.protocol.outliers import Outlier
+from dpgt_node.protocol.pace import span as ms_span
 from dpgt_node.record import epsilons
 from dpgt_node.record.digests import from_json
 from dpgt_node.record.rivals import Rivals
@@ -298,10 +299,12 @@ def judged(value: float | None, word: str, shown: str | None = None) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """``digits`` significant digits; a dash where there is no value."""
+    """``digits`` significant digits, or all before the point below 10^9; a dash where there is no value."""
     if value is None or math.isnan(value):
         return "–"
-    return "infinite" if math.isinf(value) else f"{value:.{digits}g}"
+    if math.isinf(value):
+        return "infinite"
+    return f"{value:,.0f}" if 10**digits - 0.5 <= abs(value) < 1e9 else f"{value:.{digits}g}"
 
 
 def accuracy(value: float | None) -> str:
@@ -320,15 +323,15 @@ def size(count: int | None) -> str:
         return "–"
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
+        if value < 999.5:
             return f"{value:.3g}\u00a0{unit}"
         value /= 1000
     return f"{value:.3g}\u00a0TB"
 
 
 def span(seconds: float) -> str:
-    """As :func:`duration`, and ``4.2 ms`` below a second."""
-    return duration(seconds) if seconds >= 1 else f"{1e3 * seconds:.2g} ms"
+    """As :func:`duration`, and ``450 ms`` below a second."""
+    return duration(seconds) if seconds >= 9.95 else ms_span(seconds)
 
 
 def duration(seconds: float | None) -> str:

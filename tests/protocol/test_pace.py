@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent.machine import AgentMachine
-from dpgt_node.protocol.pace import MAX_US, OWN, PHASES, Pace, Slowest, slowest
+from dpgt_node.protocol.pace import MAX_US, OWN, PHASES, Pace, Slowest, slowest, span, speed
 from tests.protocol.cases import machine, payload, release, state
 
 US = 1000
@@ -71,6 +71,29 @@ def test_the_slowest_is_who_works_longest_a_round_not_who_waits() -> None:
     )
     often = (10, tuple(10 * us for us in (200, 0, 0, 0, 800, 0)))
     assert (found := slowest({"often": often, "works": (1, works)})) is not None and found.agent == "works"
-    assert slowest({}) is None and slowest({"a": (0, works), "b": (1, (0,) * 6)}) is None
+    held_up = {"waits": (1, waits), "works": (1, (600, 9000, 100, 50, 2500, 0))}
+    assert (found := slowest(held_up)) is not None and (found.agent, found.phase) == ("works", "compute"), "no barrier"
+    assert found.share == 600 / 12250
+    assert slowest({}) is None and slowest({"a": (0, works), "b": (1, (0, 9, 0, 0, 9, 0))}) is None
     assert {PHASES[i] for i in range(len(PHASES))} - {PHASES[i] for i in OWN} == {"barrier", "exchange"}
     assert Slowest("a", "store", 0.0123, 0.5).line() == "slowest: a, store (12 ms a round, 50% of it)"
+
+
+def test_times_and_speeds_are_plain_numbers() -> None:
+    seconds = (0.0, 4e-7, 25e-6, 0.0042, 0.0123, 0.0996, 0.2, 0.45, 0.9994, 0.9996, 1.7, 75.0)
+    shown = [
+        "0 ms",
+        "0 ms",
+        "0.025 ms",
+        "4.2 ms",
+        "12 ms",
+        "100 ms",
+        "200 ms",
+        "450 ms",
+        "999 ms",
+        "1.0 s",
+        "1.7 s",
+        "75.0 s",
+    ]
+    assert [span(s) for s in seconds] == shown
+    assert [speed(r) for r in (0.25, 80.0, 999.4, 999.6, 12345.0)] == ["0.25", "80", "999", "1,000", "12,345"]

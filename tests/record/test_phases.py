@@ -18,6 +18,7 @@ def test_a_row_holds_what_came_since_the_one_before(tmp_path: Path) -> None:
     store.note("agent-1", 0, 0, (0,) * 6)  # no round yet: no row
     store.note("agent-1", 10, 10, A)
     store.note("agent-1", 10, 10, A)  # said again
+    store.note("agent-1", 0, 16, B)  # came back and says its first metrics again
     store.note("agent-1", 20, 20, B)
     store.close()
     first = PhaseRow("agent-1", 10, 10, (1.0, 0.0, 2e-6, 3e-6, 4e-6, 5e-6))

@@ -29,7 +29,15 @@ def test_other_formats() -> None:
     assert [text.accuracy(v) for v in (None, 0.8612)] == ["–", "0.861"]
     assert [text.percent(v) for v in (None, 0.8612)] == ["–", "86.1\u00a0%"]
     assert [text.number(v) for v in (None, math.nan, math.inf, 85.31)] == ["–", "–", "infinite", "85.3"]
-    assert [text.size(v) for v in (None, 12, 2_093_616, 10**13)] == ["–", "12\u00a0B", "2.09\u00a0MB", "10\u00a0TB"]
+    assert [text.number(v) for v in (999.7, 12345.6, -4321.0, 2e9)] == ["1,000", "12,346", "-4,321", "2e+09"]
+    assert [text.span(v) for v in (0.45, 0.0042, 1.7, 200.0)] == ["450 ms", "4.2 ms", "1.7 s", "3 min 20 s"]
+    assert [text.size(v) for v in (None, 12, 999_700, 2_093_616, 10**13)] == [
+        "–",
+        "12\u00a0B",
+        "1\u00a0MB",
+        "2.09\u00a0MB",
+        "10\u00a0TB",
+    ]
     times = [text.duration(v) for v in (None, math.inf, 0.94, 2.41, 59.7, 200.0, 7500.0)]
     assert times == ["–", "–", "0.94 s", "2.4 s", "60 s", "3 min 20 s", "2 h 05 min"]
     assert text.noise_scale(None) == "none"

@@ -24,6 +24,7 @@ from dpgt_node.adversary.decode.tcp import Reassembly
 from dpgt_node.adversary.decode.tls.records import RecordSizes
 from dpgt_node.adversary.inference.observation import Facts, Observation
 from dpgt_node.config import RunConfig
+from dpgt_node.protocol.pace import span
 from dpgt_node.protocol.types import Payload
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import I64, Stream, WireDtype
@@ -291,7 +292,7 @@ def analyse(paths: Path | Sequence[Path], run: RunConfig | None = None) -> Resul
     findings += of_lags(found.lag_s, found.step_s)
     findings += of_reports(found.reports, found.report_lag_s, found.step_s, facts)
     d = " or ".join(f"d = {found.dimension(t)} ({t})" for t in _possible(found)) or _most(found)
-    step = f", {1e3 * found.step_s:.3g} ms a round" if found.step_s else ""
+    step = f", {span(found.step_s)} a round" if found.step_s else ""
     two = sum(1 for link in found.links if link.streams == 2)
     summary = (
         f"0 payloads recovered; {len(found.edges)} links, {two} of them with two streams; {d}; "

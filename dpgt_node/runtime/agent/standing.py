@@ -19,6 +19,7 @@ from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.agent.phase import Phase
 from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.agent.session_types import SessionPhase
+from dpgt_node.protocol.pace import speed
 from dpgt_node.record import epsilons
 from dpgt_node.runtime.watching.progress import Progress
 from dpgt_node.runtime.watching.rhythm import Rhythm
@@ -65,7 +66,7 @@ class Standing:
         """``running: round 120 of 200, 85.3 rounds/s, ETA 1 s, epsilon (gdp, delta 1e-05) 3.2 of 7.5 (weak)``."""
         parts = [f"{self.state}: round {self.k} of {self.K}" if self.k >= 0 else self.state]
         if self.state == "running" and self.rounds_per_second > 0:  # of the first second nobody knows it
-            parts.append(f"{self.rounds_per_second:.3g} rounds/s")
+            parts.append(f"{speed(self.rounds_per_second)} rounds/s")
         if (left := self.eta_s) is not None:
             parts.append(f"ETA {left:.0f} s")
         if (cost := self.cost) is not None:

@@ -27,7 +27,7 @@ from dpgt_node.runtime.coordinator import status
 from dpgt_node.runtime.coordinator.heads import HEADS_FILE, Heads, held_samples, keep_samples
 from dpgt_node.runtime.coordinator.outdir import CLOSING_FILE, OutDir, blamed, cause, is_paused, keep_paused
 from dpgt_node.runtime.coordinator.results import Results
-from dpgt_node.runtime.coordinator.watch import Events, Recent, Watch
+from dpgt_node.runtime.coordinator.watch import Events, Recent, Watch, no_accuracy
 from dpgt_node.runtime.coordinator.watchers import Watchers
 from dpgt_node.runtime.interpreter import Interpreter, Undone
 from dpgt_node.runtime.store.limits import announce_every
@@ -80,7 +80,7 @@ class Coordinator:
         self.events = Events(out.path)
         self.watchers = Watchers()
         self.recent = Recent(self.machine.pace)
-        self._watch = Watch(self.recent, self.stands, self._flush)
+        self._watch = Watch(no_accuracy(run), self.recent, self.stands, self._flush)
         self._interpreter = Interpreter(self.machine, self._carry_out, self._broken)
         self._calls = Calls("the coordinator", self.feed, self._broken)
         for line in run.adversary.active.warnings():

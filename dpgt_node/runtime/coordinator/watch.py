@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from dpgt_node.config import RunConfig
+from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.documents import parse_json
 from dpgt_node.protocol import messages as m
-from dpgt_node.protocol.pace import Pace, Slowest, slowest
+from dpgt_node.protocol.pace import Pace, Slowest, slowest, speed
 from dpgt_node.record import epsilons
 from dpgt_node.runtime.watching.rhythm import Rhythm
 from dpgt_node.values import dataclass
@@ -115,10 +117,14 @@ class Recent:
 class Watch:
     """Samples the run once a second and logs where it stands.
 
-    ``reply``: the status as an operator gets it.  ``flush``: lets readers see the rows that wait.
+    ``unknown``: as in :func:`line`.  ``reply``: the status as an operator gets it.  ``flush``: lets readers see the
+    rows that wait.
     """
 
-    def __init__(self, recent: Recent, reply: Callable[[], m.StatusReply], flush: Callable[[], None]) -> None:
+    def __init__(
+        self, unknown: str, recent: Recent, reply: Callable[[], m.StatusReply], flush: Callable[[], None]
+    ) -> None:
+        self._unknown = unknown
         self._recent = recent
         self._reply = reply
         self._flush = flush
@@ -147,7 +153,7 @@ class Watch:
             return
         reply = self._reply()
         if self._rhythm.due(reply.state, reply.k, now_s, last=last):
-            log.info("%s", line(reply), extra={"fields": fields(reply)})
+            log.info("%s", line(reply, self._unknown), extra={"fields": fields(reply)})
 
 
 def eta_s(reply: m.StatusReply) -> float | None:
@@ -157,20 +163,30 @@ def eta_s(reply: m.StatusReply) -> float | None:
     return max(0, reply.K - reply.k) / reply.rounds_per_second
 
 
-def line(reply: m.StatusReply) -> str:
-    """``round 120 of 200, 85.3 rounds/s, ETA 1 s, worst test accuracy 0.861 (agent-3), epsilon ...``."""
+def no_accuracy(run: RunConfig) -> str:
+    """Why the coordinator of ``run`` never hears of an accuracy; empty where it does."""
+    if run.data.dataset in TOYS:
+        return f'no accuracy: "{run.data.dataset}" is a formula'
+    return "" if run.evaluate.metrics == "study" else "accuracy: local"
+
+
+def line(reply: m.StatusReply, unknown: str = "") -> str:
+    """``round 120 of 200, 85.3 rounds/s, ETA 1 s, worst test accuracy 0.861 (agent-3), epsilon ...``.
+
+    ``unknown``: what is said where no accuracy is known; nothing where it is empty.
+    """
     here = sum(agent.connected for agent in reply.agents)
     parts = [f"{reply.state}: round {reply.k} of {reply.K}" if reply.k >= 0 else reply.state]
     if here < len(reply.agents) and not reply.over:
         parts.append(f"{here} of {len(reply.agents)} agents connected")
     if reply.state == "running" and reply.k >= 0 and reply.rounds_per_second > 0:
-        parts.append(f"{reply.rounds_per_second:.3g} rounds/s")
+        parts.append(f"{speed(reply.rounds_per_second)} rounds/s")
     if (left := eta_s(reply)) is not None:
         parts.append(f"ETA {left:.0f} s")
     if reply.k >= 0:
         worst = _worst(reply)
         if worst is None:
-            parts.append("accuracy: local")
+            parts += [unknown] if unknown else []
         else:
             parts.append(f"worst test accuracy {worst.accuracy_test:.3f} ({worst.name})")
     if (spent := _most(reply)) is not None and reply.accountant is not None:

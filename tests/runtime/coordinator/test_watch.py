@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dpgt_node.protocol.messages import AgentStatus, StatusReply
 from dpgt_node.protocol.pace import Pace, Slowest
-from dpgt_node.runtime.coordinator.watch import EVENTS_FILE, EVENTS_KEPT, Events, Recent, fields, line
+from dpgt_node.runtime.coordinator.watch import EVENTS_FILE, EVENTS_KEPT, Events, Recent, fields, line, no_accuracy
+from tests.runtime.cluster import make_run
 
 AGENTS = (
     AgentStatus("agent-1", True, 120, 0.1, 0.9, 7.5, strength="weak"),
@@ -23,7 +24,12 @@ def test_the_line_says_round_rate_eta_worst_epsilon_slowest_and_who_is_late() ->
         "epsilon (gdp, delta 1e-05) 7.5 (weak), slowest: agent-2, compute (4 ms a round, 60% of it)"
     )
     local = replace(REPLY, agents=tuple(replace(a, accuracy_test=None) for a in AGENTS))
-    assert "accuracy: local" in line(local)
+    assert "accuracy: local" in line(local, "accuracy: local") and "accuracy" not in line(local)
+    toy = make_run()
+    digits = replace(toy, data=replace(toy.data, dataset="digits"))
+    kept = replace(digits, evaluate=replace(digits.evaluate, metrics="local"))
+    assert no_accuracy(toy) == 'no accuracy: "quadratic" is a formula'
+    assert (no_accuracy(digits), no_accuracy(kept)) == ("", "accuracy: local")
     gone = replace(AGENTS[1], connected=False, state="left", missing_s=3.0)
     said = line(replace(REPLY, agents=(AGENTS[0], gone)))
     assert "1 of 2 agents connected" in said and said.endswith("late: agent-2")
