@@ -20,10 +20,10 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.privacy.accountants.accountant import Accountant
-from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, PURE, SOUND
+from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, PLANNED, PURE, SOUND
 from dpgt_node.privacy.laws.law import Law
 from dpgt_node.privacy.laws.registry import admitting
-from dpgt_node.privacy.mechanisms import MECHANISMS, TRACKING, Accounted
+from dpgt_node.privacy.mechanisms import MECHANISMS, NOISE_ONCE, TRACKING, Accounted
 from dpgt_node.types import F64, NoiseLaw
 from dpgt_node.values import dataclass
 
@@ -66,8 +66,10 @@ class Target:
             yield self._problem("epsilon", f"must be a finite number > 0, not {self.epsilon!r}")
         if self.delta is not None and not 0.0 <= self.delta < 1.0:
             yield self._problem("delta", f"must be at least 0 (a pure guarantee) and below 1, not {self.delta!r}")
-        if self.accountant is not None and self.accountant not in ACCOUNTANTS:
-            yield self._problem("accountant", f"must be one of {', '.join(ACCOUNTANTS)}")
+        if self.accountant is not None and self.accountant not in PLANNED:
+            known = self.accountant in ACCOUNTANTS
+            other = f"; {self.accountant} says nothing about mechanisms of Algorithm 1" if known else ""
+            yield self._problem("accountant", f"must be one of {', '.join(PLANNED)}{other}")
         mechanisms = sorted(one.name for one in TRACKING)
         if self.mechanism is not None and self.mechanism not in mechanisms:
             yield self._problem("mechanism", f"must be one of {', '.join(mechanisms)}")
@@ -137,6 +139,13 @@ def route(run: model.RunConfig, target: Target) -> Route:
             "--mechanism",
             f"{accountant} says nothing about {mechanism}; it covers {', '.join(allowed)}, "
             f"and {mechanism} has {', '.join(fitting)}",
+        )
+    if target.shares(run.n) and not MECHANISMS[mechanism].accounted.once:
+        raise ConfigError.one(
+            target.source,
+            "--towards",
+            f"noise of {mechanism} is never shared, so its epsilon counts towards all others: leave --towards out, or "
+            f"take the mechanism {NOISE_ONCE.name}",
         )
     if chosen.clip_l1 and run.privacy.clip_l1 is None:
         easier = [name for name in PURE if _shared(ACCOUNTANTS[name], chosen) and not ACCOUNTANTS[name].clip_l1]

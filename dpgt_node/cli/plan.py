@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,8 +17,8 @@ from dpgt_node.cli.beginning.rendering import looked_at, render, useless
 from dpgt_node.cli.shape import find_shape
 from dpgt_node.cli.wrapping import say, wrapped
 from dpgt_node.config import SchemeS2, load_run
-from dpgt_node.config.vocabulary import ACCOUNTANTS
 from dpgt_node.errors import ConfigError, ExitCode, Problem
+from dpgt_node.privacy.accountants.registry import PLANNED
 
 if TYPE_CHECKING:
     from dpgt_node.learning.data.datasets import Dataset
@@ -34,7 +36,7 @@ _PARETO_REHEARSALS = 12
 @common.run_argument
 @click.option("--epsilon", type=float, required=True, help="What every agent's whole transcript may cost.")
 @click.option("--delta", type=float, help="0: a pure guarantee.  [default: the run file's privacy.delta]")
-@click.option("--accountant", help=f"{', '.join(ACCOUNTANTS.built)}.  [default: the tightest sound one]")
+@click.option("--accountant", help=f"{', '.join(PLANNED)}.  [default: the tightest sound one]")
 @click.option("--mechanism", help="[default: noise-once]")
 @click.option(
     "--towards",
@@ -103,6 +105,7 @@ def plan(
     problems = list(refusals(run, target, keep_clip=keep_clip, keep_steps=keep_steps))
     if keep_steps and pareto is not None:
         problems.append(Problem("command line", "--keep-steps", "leaves nothing to search for --pareto"))
+    problems += [] if pareto is None else _unwritable(pareto)
     how = _made(problems, lambda: Alike.of(run) if alike is None else Alike.stated(alike))
     data = _made(problems, lambda: _public(public))
     shape = _made(problems, lambda: find_shape(run, str(run_file), shape_text))
@@ -146,6 +149,22 @@ def _made(problems: list[Problem], make: Callable[[], T]) -> T | None:
     except ConfigError as error:
         problems.extend(error.problems)
         return None
+
+
+def _unwritable(folder: Path) -> Iterator[Problem]:
+    """Why no file can be written into ``folder``; tried, and nothing of it is left."""
+    made: list[Path] = []
+    try:
+        made += [one for one in (folder, *folder.parents) if not one.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        yield Problem("command line", "--pareto", f"{folder} cannot be written: {error.strerror}")
+    finally:
+        for one in made:
+            with contextlib.suppress(OSError):
+                one.rmdir()
 
 
 def _warnings(chosen: Choice, shape: Shape) -> list[str]:

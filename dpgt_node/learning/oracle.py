@@ -49,6 +49,7 @@ __all__ = [
     "Metrics",
     "Oracle",
     "build_oracle",
+    "check_device",
     "constants",
     "data_absent",
     "data_is_here",
@@ -124,6 +125,20 @@ class Oracle(Protocol):
         ...
 
 
+def check_device(run: RunConfig, device: str) -> None:
+    """ConfigError unless ``device`` (cpu | cuda) is here and can compute the model of ``run``."""
+    if device == "cpu":
+        return
+    if run.data.dataset in TOYS or run.model.name == "softmax":
+        what = run.data.dataset if run.data.dataset in TOYS else run.model.name
+        message = f"{device} computes torch models; '{what}' has a closed form and runs on the CPU: leave it out"
+        raise ConfigError.one("command line", "--device", message)
+    from dpgt_node.learning.nets.torch_models import torch
+    from dpgt_node.learning.nets.torch_network import find_device
+
+    find_device(torch(), device)
+
+
 def build_oracle(
     run: RunConfig,
     shard: int,
@@ -161,10 +176,7 @@ def oracle_and_digest(
 def _built(
     run: RunConfig, shard: int, data_root: Path | None, own: tuple[Path | None, Path | None], device: str
 ) -> tuple[Oracle, Dataset | None, Division | None]:
-    if device != "cpu" and (run.data.dataset in TOYS or run.model.name == "softmax"):
-        what = run.data.dataset if run.data.dataset in TOYS else run.model.name
-        message = f"{device} computes torch models; '{what}' has a closed form and runs on the CPU: leave it out"
-        raise ConfigError.one("command line", "--device", message)
+    check_device(run, device)
     data_path, data_test = own
     if run.data.dataset in TOYS:
         if data_path is not None:

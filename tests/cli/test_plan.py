@@ -273,7 +273,33 @@ def test_releases_of_the_run_file_are_kept_with_its_steps(run_file: Path, capsys
     account = [float(line.split("gdp ")[1].split()[0]) for line in out.splitlines() if line.startswith("#   agent")]
     assert len(account) == 3 and all(3.99 < epsilon <= 4.0 for epsilon in account)
     assert cli.run(["plan", str(run_file), "--epsilon", "4", "--keep-steps", "--mechanism", "public-state"]) == 2
-    assert "public-state releases in every round" in capsys.readouterr().err
+    assert "--mechanism: public-state releases in every round" in capsys.readouterr().err
+    run_file.write_text(run_file.read_text().replace("clip_l2", "clip_l1"))
+    assert cli.run(["plan", str(run_file), "--epsilon", "4", "--keep-steps", "--accountant", "lemma5"]) == 2
+    assert "--accountant: lemma5 is for paper, which releases in every round" in capsys.readouterr().err
+
+
+def test_help_and_refusals_list_the_accountants_of_algorithm_1(
+    run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of other methods are known words, and nothing can be planned for them."""
+    assert cli.run(["plan", "--help"]) == 0
+    offered = "lemma5, corrected, tight, amplified, zcdp, gdp"
+    assert f" {offered}. " in flat(capsys.readouterr().out)
+    for name in ("binomial", "same-point", "variation"):
+        assert cli.run(["plan", str(run_file), "--epsilon", "1", "--accountant", name]) == 2
+        said = f"--accountant: must be one of {offered}; {name} says nothing about mechanisms of Algorithm 1"
+        assert said in flat(capsys.readouterr().err)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_first(
+    run_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["plan", str(run_file), "--epsilon", "0", "--pareto"]
+    assert cli.run([*command, "/proc/x"]) == 2
+    assert "--pareto: /proc/x cannot be written: No such file or directory" in flat(capsys.readouterr().err)
+    assert cli.run([*command, str(tmp_path / "new" / "folder")]) == 2
+    assert "--pareto" not in capsys.readouterr().err and not (tmp_path / "new").exists()
 
 
 def test_kept_steps_that_cannot_run(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,6 +326,12 @@ def test_a_picture_set_is_public_data(run_file: Path, tmp_path: Path, monkeypatc
         ("clip_l2 = 1.0", "delta = 1e-6", ["--keep-clip"], "privacy: no clip"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--delta", "0", "--keep-clip"], "privacy.clip_l2: a pure guarantee"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--towards", "3"], "--towards: must be 0 (an eavesdropper) to 2"),
+        (
+            "clip_l2 = 1.0",
+            "clip_l1 = 1.0",
+            ["--towards", "1", "--mechanism", "paper"],
+            "noise of paper is never shared",
+        ),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--epsilon", "-1"], "--epsilon: must be a finite number > 0"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--accountant", "best"], "--accountant: must be one of"),
         ("clip_l2 = 1.0", "clip_l2 = 1.0", ["--alike", "very"], "--alike: must be iid, by-label:N"),

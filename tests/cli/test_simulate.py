@@ -35,7 +35,9 @@ def run_file(folder: Path, made=None) -> Path:
 def test_cuda_is_for_torch_models(tmp_path, capsys, made, what):
     assert cli.run(["simulate", str(run_file(tmp_path, made)), "--out", str(tmp_path / "o"), "--device", "cuda"]) == 2
     message = f"cuda computes torch models; '{what}' has a closed form and runs on the CPU: leave it out"
-    assert capsys.readouterr().err.splitlines() == [f"dpgt simulate: command line: --device: {message}"]
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [f"dpgt simulate: command line: --device: {message}"]
+    assert not said.out and not (tmp_path / "o").exists()
 
 
 @pytest.mark.e2e

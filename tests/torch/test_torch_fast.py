@@ -113,7 +113,9 @@ def test_cuda_where_there_is_none_is_one_line(mnist, monkeypatch, capsys):
 
     (mnist / "run.toml").write_text(to_toml(config("lenet")))
     assert cli.run(["simulate", str(mnist / "run.toml"), "--out", str(mnist / "out"), "--device", "cuda"]) == 2
-    assert capsys.readouterr().err.splitlines() == [
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
         "dpgt simulate: command line: --device: cuda: this machine has no usable CUDA device"
     ]
+    assert not said.out and not (mnist / "out").exists()
     assert build_oracle(config("lenet"), 0, data_root=mnist).dimension > 0

@@ -51,6 +51,7 @@ def simulate(
     from dpgt_node.cli.running.ended import print_result
     from dpgt_node.cli.running.live import LiveAgent, LiveStatus, LiveView
     from dpgt_node.config import Adversary
+    from dpgt_node.learning.oracle import check_device
     from dpgt_node.record.rivals import write_rivals
     from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.runtime.process import raise_open_files, tune_malloc
@@ -66,6 +67,7 @@ def simulate(
         )
     if alone:
         check_rivals(run, "command line")
+    check_device(run, device)
     common.check_keystream(run, test_keystream)
     common.check_startable(run, str(run_file), counted=True, simulated=True)
     common.check_memory(run)

@@ -54,7 +54,7 @@ class Network:
         self._lib = lib = torch()
         # Of vmap, for layers that it takes sample by sample: for torch's authors, not for an operator's log.
         warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-        self.device = _device(lib, device)
+        self.device = find_device(lib, device)
         self._dtype = lib.float64 if model.precision == "float64" else lib.float32
         self._precision = model.precision
         self.module = module.to(self.device, self._dtype).train()
@@ -383,7 +383,8 @@ def fresh(model: Model, shape: Shape, classes: int, device: str = "cpu") -> Netw
     return net
 
 
-def _device(lib: Any, name: str) -> Any:
+def find_device(lib: Any, name: str) -> Any:
+    """torch's device ``name``: cpu | cuda.  ConfigError: this machine has none."""
     if name == "cuda" and not lib.cuda.is_available():
         raise ConfigError.one("command line", "--device", "cuda: this machine has no usable CUDA device")
     return lib.device(name)

@@ -19,6 +19,7 @@ from dpgt_node.privacy.accountants.responses.variation import VARIATION
 from dpgt_node.privacy.accountants.tight import TIGHT
 from dpgt_node.privacy.accountants.zcdp import ZCDP
 from dpgt_node.privacy.counts.accountant import BINOMIAL
+from dpgt_node.privacy.mechanisms import TRACKING
 
 ACCOUNTANTS: Final[Mapping[str, Accountant]] = {
     one.name: one for one in (LEMMA5, CORRECTED, TIGHT, AMPLIFIED, ZCDP, GDP, BINOMIAL, SAME_POINT, VARIATION)
@@ -38,6 +39,8 @@ CONDITIONAL: Final = _names(one for one in ACCOUNTANTS.values() if not one.sound
 """No proof stands behind these: they cap a budget only where its owner names one."""
 EPSILONS: Final = _names(one for one in ACCOUNTANTS.values() if one.guarantee != "total-variation")
 """Those whose values are epsilons, which a budget is counted in."""
+PLANNED: Final = _names(one for one in ACCOUNTANTS.values() if any(map(one.covers, TRACKING)))
+"""Those that a plan may keep to: they speak of a mechanism of Algorithm 1."""
 HEADLINE: Final = PURE[::-1] + APPROXIMATE[::-1]
 """The sound ones in the order in which equal values are named."""
 

@@ -51,8 +51,11 @@ def refusals(
             found.extend(error.problems)
         else:
             if keep_steps and says_what(run) and not way.accounted.once:
-                message = f"{way.mechanism} releases in every round, and the run file says otherwise"
-                found.append(Problem(target.source, "--mechanism", message))
+                option, who = "mechanism", way.mechanism
+                if target.mechanism is None:  # the accountant's own
+                    option, who = "accountant", f"{way.accountant} is for {way.mechanism}, which"
+                message = f"{who} releases in every round, and the run file says otherwise"
+                found.append(Problem(target.source, f"--{option}", message))
     return tuple(found)
 
 
