@@ -102,7 +102,7 @@ def test_under_noise_float32_moves_few_values_by_a_cell(mnist):
 
 def test_another_model_is_noticed(mnist, monkeypatch):
     build = fast.batched
-    monkeypatch.setattr(fast, "batched", lambda oracles: lambda x, b: 1.1 * build(oracles)(x, b))
+    monkeypatch.setattr(fast, "batched", lambda *given: lambda x, b: 1.1 * build(*given)(x, b))
     assert both(config("lenet", "l2", noise=0.0), mnist)[0] > 10 * TOLERANCE_TORCH
 
 
