@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dpgt_node.cli.checking.facts import (
+    absent_data,
     disk_json,
     disk_needs,
     examine,
@@ -53,7 +54,8 @@ def check(
 
     Exits 1 when a condition fails without which a run is refused, or when launch and simulate would refuse its data or
     model; all others are warnings. Exits 2 when a file of its data is not there, unless [data] states the classes: each
-    agent may have a file of its own then.
+    agent may have a file of its own then. A line "Data: ..." says so, as of a picture set that was not fetched, and
+    epsilon may not be known here.
     """
     from dpgt_node.agent.roles import check_coordinates
     from dpgt_node.algo.methods.dsgd.central import curated
@@ -84,7 +86,7 @@ def check(
             refused = str(error)
     if refused is not None:
         refused = "\n".join(of_run_file(line, run_file) for line in refused.splitlines())
-    odd, cost = odd_about_data(run, data_root()), price(run)
+    odd, cost = (*absent_data(run), *odd_about_data(run, data_root())), price(run)
     if format_ == "json":
         by_agent = [words(report, i) for i in range(run.n)]
         strength = {name: [one[name] for one in by_agent] for name in report.epsilon}

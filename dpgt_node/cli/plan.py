@@ -168,9 +168,13 @@ def _unwritable(folder: Path) -> Iterator[Problem]:
 
 
 def _warnings(chosen: Choice, shape: Shape) -> list[str]:
-    """That nothing learns; that staying alone is expected to be better."""
+    """That delta protects nobody; that nothing learns; that staying alone is expected to be better."""
+    from dpgt_node.privacy.strength import delta_warning
+
     staying = chosen.staying
-    found = [useless(chosen.plan, shape.samples)] if chosen.useless else []
+    found = [useless(chosen, shape.samples)] if chosen.useless else []
+    if (void := delta_warning(chosen.plan.route.delta, max(shape.samples))) is not None:
+        found.insert(0, void)
     return found + ([staying.words] if staying is not None and staying.better else [])
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Metrics",
     "Oracle",
+    "absent_files",
     "build_oracle",
     "check_device",
     "constants",

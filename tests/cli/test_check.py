@@ -12,6 +12,7 @@ from dpgt_node.config import demo_toml
 from tests.cli import documents
 from tests.e2e.processes import quadratic
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO_R = "R = [[0,0,0,0,1],[1,0,0,0,0],[1,1,0,0,0],[0,0,1,0,0],[0,0,0,1,0]]"
 
 
@@ -133,6 +134,25 @@ def test_data_that_is_not_on_this_machine_leaves_D_open(demo: Path, capsys: pyte
     document = json.loads(capsys.readouterr().out)
     fits = next(row for row in document["checks"] if row["name"] == "m_K <= D")
     assert fits["passed"] is None and "agent-1" in fits["note"]
+    reason = "cannot read /nowhere/shard.npz: No such file or directory: it is not on this machine"
+    assert [line.startswith(f"data.dataset: {reason}") for line in document["data"]] == [True]
+
+
+@pytest.mark.parametrize("more", [(), ("--all",)])
+def test_a_picture_set_that_was_not_fetched_is_named_and_epsilon_is_not_denied(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DPGT_DATA", str(tmp_path / "nothing"))
+    assert cli.run(["check", str(EXAMPLES / "mnist-private.toml"), *more]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"mnist is not on this machine (not in {tmp_path / 'nothing'}): run `dpgt data fetch mnist`" in said
+    assert "none of the paper's fails. Epsilon is not known here." in said and "no epsilon is proved" not in said
+    assert "Epsilon: none" not in said and 'samples = "full", and D is not known here' in said
+    # Whatever the data, no accountant speaks of this one.
+    text = (EXAMPLES / "mnist-private.toml").read_text()
+    (tmp_path / "run.toml").write_text(text.replace('mechanism = "noise-once"', 'mechanism = "paper"'))
+    cli.run(["check", str(tmp_path / "run.toml"), *more])
+    assert "Epsilon is not known here" not in " ".join(capsys.readouterr().out.split())
 
 
 def test_data_that_are_nowhere_are_bad_input_like_any_other(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:

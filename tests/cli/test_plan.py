@@ -255,6 +255,17 @@ def test_kept_steps(run_file: Path, mechanism: str, capsys: pytest.CaptureFixtur
     assert len(account) == 3 and all(3.99 < epsilon <= 4.0 for epsilon in account)
 
 
+def test_a_delta_that_protects_nobody_is_warned_of_on_the_screen(
+    run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_file.write_text(RUN.replace(S1, S2.format(gamma=0.9)))
+    said = "delta = 0.5 is 1/D = 1/480 or more"
+    for delta, warned in (("0.5", True), ("1e-5", False)):
+        assert cli.run(["plan", str(run_file), "--epsilon", "4", "--keep-steps", "--delta", delta]) == 0
+        out, err = capsys.readouterr()
+        assert (f"warning: {said}" in flat(err)) == (f"WARNING: {said}" in flat(out)) == warned
+
+
 RELEASES = 'releases = [0, 3, 5]\nsettle = 2\nfirst = "class-sums"\nfirst_scale = 0.5\n'
 
 
@@ -386,6 +397,10 @@ def test_a_plan_that_can_learn_nothing_says_so_and_when_it_would(
     tomllib.loads(out)
     said = "nothing learns at epsilon = 0.01 from 479 samples an agent: expect guessing ("
     assert f"dpgt plan: warning: {said}" in flat(err) and f"WARNING: {said}" in flat(out)
+    guessing, reached = (
+        float(re.findall(rf"{text}([0-9.]+) %", flat(err))[0]) for text in (r"guessing \(", "this run ")
+    )
+    assert ("Guessing always says the most frequent class" in flat(err)) == (reached < guessing)
     start = float(re.findall(r"from about epsilon = (\S+) on it would learn", flat(err))[0])
     assert 0.01 < start < 3.0
     planned = tmp_path / "planned.toml"

@@ -11,6 +11,7 @@ from dpgt_node.cli.beginning.draft import FROM_TABLE
 from dpgt_node.cli.beginning.rendering import useless
 from dpgt_node.cli.plan import expected_json
 from dpgt_node.cli.wrapping import command, wrapped
+from dpgt_node.privacy.strength import delta_warning
 from dpgt_node.record.epsilons import releases
 from dpgt_node.values import dataclass
 
@@ -99,14 +100,14 @@ def said(made: Made) -> list[str]:
     count = releases(found.run, found.run.K)
     head = f"{made.target}: {found.run.n} agents, {each}, {cost}, {found.run.K + 1} rounds, {count} releases each"
     steps = (command(step) if step.startswith("dpgt ") else wrapped(step) for step in made.steps)
-    return [part for line in (head, *_forecast(made)) for part in wrapped(line)] + [
-        part for one in steps for part in one
-    ]
+    void = delta_warning(found.route.delta, max(samples))
+    lines = [head, *([] if void is None else [f"WARNING: {void}."]), *_forecast(made)]
+    return [part for line in lines for part in wrapped(line)] + [part for one in steps for part in one]
 
 
 def _forecast(made: Made) -> Iterator[str]:
-    found, staying, rows = made.chosen.plan, made.chosen.staying, made.rows
-    unseen = f"WARNING: {useless(found, made.shape.samples)}." if made.chosen.useless else made.chosen.expected
+    staying, rows = made.chosen.staying, made.rows
+    unseen = f"WARNING: {useless(made.chosen, made.shape.samples)}." if made.chosen.useless else made.chosen.expected
     if rows is None:
         yield unseen
         if staying is not None and not made.chosen.useless:

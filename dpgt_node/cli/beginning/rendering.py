@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dpgt_node.sim.plans.releasing import Drawn
 
 _WIDTH = WIDTH - len("# ")
+_BELOW = (
+    "Guessing always says the most frequent class; a model that noise alone has moved says any, and is right less often"
+)
 
 
 def render(chosen: Choice, stand_in: str, looked_at: str, samples: Sequence[int], data: Sequence[str] = ()) -> str:
@@ -91,7 +94,7 @@ def _head(chosen: Choice, stand_in: str, looked_at: str, samples: Sequence[int])
     return [
         *lines,
         *([] if whom is None else ["", *towards_lines(whom, names), ""]),
-        *_wrapped([f"WARNING: {useless(found, samples)}" if chosen.useless else chosen.expected]),
+        *_wrapped([f"WARNING: {useless(chosen, samples)}" if chosen.useless else chosen.expected]),
         *_wrapped([f"{forecast} Real data may be easier or harder. {looked_at}"]),
         "",
     ]
@@ -113,11 +116,15 @@ def _towards(found: Plan) -> str:
     return f" towards any {found.target.colluding(found.run.n)} of the others together"
 
 
-def useless(found: Plan, samples: Sequence[int]) -> str:
+def useless(chosen: Choice, samples: Sequence[int]) -> str:
+    """That nothing learns, since when something would, and why figures beside it may be worse than guessing."""
+    found, staying = chosen.plan, chosen.staying
+    worst = (found.outcome if staying is None else staying.exchange).worst
+    below = "" if worst >= found.chance else f". {_BELOW}"
     start = "" if found.begins is None else f"; from about epsilon = {found.begins:.2g} on it would learn"
     return (
         f"nothing learns at epsilon = {found.target.epsilon:g} from {min(samples):,} samples an agent: expect guessing "
-        f"({100 * found.chance:.1f} %){start}. More samples an agent, more agents or fewer features help too"
+        f"({100 * found.chance:.1f} %){start}. More samples an agent, more agents or fewer features help too{below}"
     )
 
 

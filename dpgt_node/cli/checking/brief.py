@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dpgt_node.cli.checking.facts import looked_at, number, towards, verdict, warned_delta, words
+from dpgt_node.cli.checking.facts import looked_at, number, towards, unknown_epsilon, verdict, warned_delta, words
 from dpgt_node.cli.wrapping import wrapped
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def _epsilon(report: CheckReport) -> list[str]:
         shown = judged(value, words(report, at)[name])
         what = ("  also" if lines else "Epsilon") if name in EPSILONS else "  also delta" if lines else "Delta"
         lines.append(f"{what} {shown} ({qualifier(name, privacy.delta)}{whose})")
+    if not lines and (unknown := unknown_epsilon(report)) is not None:
+        return [f"Epsilon: not known here, where the data are not: {unknown}."]
     if not lines:
         return [f"Epsilon: none. {_why_none(report)}."]
     lines[0] += " of the whole run, the largest of any agent: one sample replaced"

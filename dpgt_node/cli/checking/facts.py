@@ -68,6 +68,44 @@ def towards(report: CheckReport) -> Towards | None:
     return towards_whom(report.facts.run, costs, dict(zip(names, report.facts.D, strict=True)))
 
 
+def absent_data(run: RunConfig) -> tuple[str, ...]:
+    """That the data are not on this machine, and what to do, a line a file; () where they are, or are a formula."""
+    from dpgt_node.learning.oracle import absent_files, data_is_here
+
+    root, name = data_root(), run.data.dataset
+    if data_is_here(run, root):
+        return ()
+    needed = "launch and simulate need it here, a coordinator alone does not"
+    files = [f"{one.key}: {one.message}: it is not on this machine" for one in absent_files(run)]
+    if files:
+        return (*files[:-1], f"{files[-1]}. Correct the path, unless each agent has a file of its own; {needed}")
+    where = "there is no data folder" if root is None else f"not in {root}"
+    return (
+        f"{name} is not on this machine ({where}): run `dpgt data fetch {name}`, or set DPGT_DATA to the folder that "
+        f"has it; {needed}",
+    )
+
+
+def unknown_epsilon(report: CheckReport) -> str | None:
+    """Why no epsilon is known on this machine, where the data would tell one; None: one is, or nothing could."""
+    from dpgt_node.learning.oracle import data_is_here
+    from dpgt_node.privacy.accountants.accountant import NOT_KNOWN
+    from dpgt_node.privacy.accountants.registry import SOUND
+    from dpgt_node.report.text import no_privacy
+
+    run = report.facts.run
+    if _proved(report) or no_privacy(run) is not None or data_is_here(run, data_root()):
+        return None
+    texts = (text for name in SOUND for text in report.reasons.get(name, ()) if text is not None)
+    return next((text for text in texts if NOT_KNOWN in text), None)
+
+
+def _proved(report: CheckReport) -> bool:
+    from dpgt_node.privacy.accountants.registry import SOUND
+
+    return any(value is not None for name in SOUND for value in report.epsilon.get(name, ()))
+
+
 _RANGES = (
     "The rows themselves: bounds of columns are their smallest and largest values (bounds_from). The run file shows "
     "them to all who read it, and no epsilon covers that. State what is publicly known instead"
@@ -188,14 +226,15 @@ def verdict(report: CheckReport) -> str:
     """How many conditions apply, how many of the paper's fail, and whether any epsilon is proved, in a sentence."""
     from dpgt_node.algo.conditions import NOT_APPLYING
     from dpgt_node.algo.methods import method_of
-    from dpgt_node.privacy.accountants.registry import SOUND
 
     run, soft = report.facts.run, len(report.warnings)
     noisy = method_of(run).noisy
     what = f"mechanism {run.algorithm.mechanism}" if noisy else f"method {run.algorithm.method}"
     applying = len(report.checks) - sum(row.note in NOT_APPLYING for row in report.checks)
     fail = f"{soft} of the paper's fail (warnings)." if soft else "none of the paper's fails."
-    if noisy and not any(value is not None for name in SOUND for value in report.epsilon.get(name, ())):
+    if noisy and unknown_epsilon(report) is not None:
+        fail += " Epsilon is not known here."
+    elif noisy and not _proved(report):
         fail = f"{soft or 'none'} of the paper's fail. WARNING: no epsilon is proved for this run."
     return f"{applying} of {len(report.checks)} conditions apply to {what}; {fail}"
 

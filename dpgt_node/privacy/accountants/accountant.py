@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from dpgt_node.privacy.laws.registry import admitting
 from dpgt_node.privacy.mechanisms import Accounted, Mechanism
 from dpgt_node.types import F64
 from dpgt_node.values import dataclass
+
+NOT_KNOWN: Final = "is not known here"
+"""In the reason of an accountant that would speak on a machine that has the data."""
 
 
 def _tight_shifts(accounted: Accounted, a: float, b: float, gamma: float, unit: float, K: int) -> Sensitivity:
@@ -87,7 +91,7 @@ class Accountant:
                 return "clip_l2 bounds no L1 norm: set clip_l1, or C"
             return "no adjacency constant: set clip_l1" + ("" if self.in_l1 else ", clip_l2") + ", or C"
         if r.m is None:
-            return 'samples = "full", and D is not known here'
+            return f'samples = "full", and D {NOT_KNOWN}'
         # Where each gradient is perturbed once, its kernel holds neither a nor b.
         if self.contracts and not r.mechanism.accounted.once and not r.steps.contract:
             return "needs a_i and b_i in [0, 1)"

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from dpgt_node.privacy.accountants import pure
-from dpgt_node.privacy.accountants.accountant import PUBLIC_POINT, Accountant, at_a_public_point
+from dpgt_node.privacy.accountants.accountant import NOT_KNOWN, PUBLIC_POINT, Accountant, at_a_public_point
 from dpgt_node.privacy.accountants.releases import Releases
 from dpgt_node.privacy.accountants.tight import tight_curve
 from dpgt_node.types import F64
@@ -25,7 +25,7 @@ def _no_amplification(r: Releases) -> str | None:
     if r.arriving:
         return "a sample takes part in every batch since it arrived, so no sampling hides it"
     if r.D is None:
-        return "D is not known here, so the sampling rate m/D is not either"
+        return f"D {NOT_KNOWN}, so the sampling rate m/D is not either"
     return f"m = {r.largest_batch} exceeds D = {r.D}" if r.largest_batch > r.D else None
 
 

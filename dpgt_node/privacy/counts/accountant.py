@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from dpgt_node.privacy.accountants.accountant import Accountant
+from dpgt_node.privacy.accountants.accountant import NOT_KNOWN, Accountant
 from dpgt_node.privacy.accountants.releases import Releases
 from dpgt_node.privacy.accountants.rounding import inflated, up
 from dpgt_node.privacy.counts import renyi
@@ -53,9 +53,9 @@ def _code(r: Releases) -> BinomialCode:
 
 def _too_few(r: Releases) -> str | None:
     if not r.dimension:
-        return "d is not known here"
+        return f"d {NOT_KNOWN}"
     if r.code is None:
-        return "the code of the gradients is not known here"
+        return f"the code of the gradients {NOT_KNOWN}"
     if not r.noisy:
         return None
     largest = _shift(r, float(r.shares.max()))
