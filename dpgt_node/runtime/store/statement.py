@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from dpgt_node.accounts.towards import ASSUMPTIONS, Sharing, Towards, table
 from dpgt_node.privacy.accountants.composition import Spent, as_written, tally
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, EPSILONS, PURE, SOUND
+from dpgt_node.privacy.mechanisms import MECHANISMS
 from dpgt_node.privacy.strength import delta_warning, strength, void
 from dpgt_node.record.summary import to_json
 from dpgt_node.report.text import judged
@@ -53,32 +54,37 @@ def document(ledger: Ledger) -> dict[str, Any]:
 
 def render(ledger: Ledger) -> str:
     """Text: every data set with its runs and totals.  No epsilon without its accountant, delta and adjacency."""
-    lines = []
+    lines, noisy = [], False
     for name, charges, spent in _data_sets(ledger):
         also = also_known(known_as(name, charges))
         lines.append(f'data set "{name}"{also}: {len(charges)} run{"" if len(charges) == 1 else "s"}')
+        silent = {charge.run_id for charge in charges if _silent(ledger, charge)}
+        noisy |= len(silent) < len(charges)
         lines += _smallest(spent, _samples(charges))
         total = max(deltas(spent).values())
-        if (warning := delta_warning(total, _samples(charges))) is not None and _uses_delta(spent):
+        if (warning := delta_warning(total, _samples(charges))) is not None and (
+            len(silent) < len(charges) and _uses_delta(spent)
+        ):
             lines.append(f"  WARNING: {warning}")
         for charge in charges:
             count = sum(entry.run_id == charge.run_id for entry in ledger.entries)
-            lines.append(
-                f"  run {charge.run_id.hex()}: {charge.mechanism}, {charge.law} noise, {count:,} releases in rounds "
-                f"0..{charge.k}"
-            )
+            how = "no noise" if charge.run_id in silent else f"{charge.mechanism}, {charge.law} noise"
+            lines.append(f"  run {charge.run_id.hex()}: {how}, {count:,} releases in rounds 0..{charge.k}")
+            if charge.run_id in silent:
+                lines.append("    Privacy: none. It has no noise, so every epsilon is infinite.")
+                continue
             if charge.terms.keystream == TEST:
                 lines.append("    NO GUARANTEE: its noise came from a test keystream")
             lines.append(f"    {charge.terms.adjacency}")
             own = dict.fromkeys(ACCOUNTANTS, charge.terms.delta)
             lines += _costs(charge.cost, own, charge.terms.samples, declared=charge.terms.declared)
             lines += _towards_lines(charge)
-        if len(charges) > 1:
+        if len(charges) > 1 and len(silent) < len(charges):
             lines.append("  all its runs together, by each accountant alone")
             declared = any(run.declared for run in spent)
             lines += _costs(totals(spent), deltas(spent), _samples(charges), declared=declared)
         lines.append("")
-    if ledger.entries:
+    if noisy:
         lines.append("totals are at the sum of the deltas; what a policy counts: --what-if RUN.toml --node NODE.toml")
     lines.append(f"{len(ledger.entries)} rows, one a release, chain verified; --format csv or json lists them")
     lines.append(f"head {ledger.head.hex()}")
@@ -137,6 +143,13 @@ def _smallest(spent: Sequence[Spent], samples: int | None) -> list[str]:
         value = f"epsilon {judged(one['epsilon'], one['strength'])}, {delta} ({one['recipe']})"
         lines.append(f"  {whose} by the smallest {_standing(spent)} value: {value}")
     return lines
+
+
+def _silent(ledger: Ledger, charge: Charge) -> bool:
+    """Whether a run whose mechanism hides by noise added none to anything that it released."""
+    scales = [entry.row.scale for entry in ledger.entries if entry.run_id == charge.run_id]
+    mechanism = MECHANISMS.get(charge.mechanism)
+    return mechanism is not None and mechanism.noises > 0 and not any(scales)
 
 
 def _samples(charges: Sequence[Charge]) -> int | None:

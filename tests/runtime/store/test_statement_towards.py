@@ -34,6 +34,20 @@ def test_text_and_json() -> None:
     assert values == sorted(values) and values[0] < 0.6 and values[-1] == 1.0
 
 
+def test_a_run_without_noise_names_no_accountant() -> None:
+    """Beside one that has some, both are shown as they are; a quantiser hides without noise."""
+    (entry,) = ledger(TERMS, math.inf).entries
+    off = replace(entry, row=replace(entry.row, scale=0.0))
+    text = statement.render(Ledger((off,), bytes(32), {RUN: replace(TERMS, delta=0.5)}))
+    assert f"  run {RUN.hex()}: no noise, 1 releases in rounds 0..0" in text and "every epsilon is infinite" in text
+    assert not any(word in text for word in ("noise-once", "gaussian", "delta 0.5", "WARNING", "Lemma 5", "totals"))
+    other = replace(entry, run_id=bytes(16))
+    both = statement.render(Ledger((off, other), bytes(32), {RUN: TERMS, bytes(16): TERMS}))
+    assert ": no noise, " in both and ": noise-once, gaussian noise, " in both and "all its runs together" in both
+    coins = replace(off, row=replace(off.row, mechanism="quantised-state"))
+    assert "no noise" not in statement.render(Ledger((coins,), bytes(32), {RUN: TERMS}))
+
+
 @pytest.mark.parametrize(
     "made",
     [ledger(replace(TERMS, shares="")), ledger(TERMS, None), ledger(replace(TERMS, keystream=TEST), math.inf)],
