@@ -25,7 +25,8 @@ from dpgt_node.cli import dpgt
 from dpgt_node.cli.beginning.draft import Draft, rounded
 from dpgt_node.cli.beginning.init import _next
 from dpgt_node.cli.beginning.made import Made, _forecast
-from dpgt_node.config import check_node_in_run, load_node, load_run
+from dpgt_node.cli.beginning.made import said as shown
+from dpgt_node.config import check_node_in_run, demo_toml, load_node, load_run, parse_run
 from dpgt_node.learning.data.synthetic import table_like
 from dpgt_node.learning.oracle import build_oracle, sample_counts
 from dpgt_node.sim.own_rows import OwnRows
@@ -163,6 +164,23 @@ def test_columns_without_bounds_get_a_hint_and_keep_their_values(
     assert "--bounds height=0:50 --bounds girth=" in ready and "..." not in ready, "a whole command"
     assert cli.run(["check", str(tmp_path / "run.toml")]) == 0
     assert f"Data: {odd}" in flat(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("delta", "worst"), [(0.5, 0.2), (1e-5, 0.4)])
+def test_a_void_delta_and_figures_below_guessing_are_explained_on_the_screen(delta: float, worst: float) -> None:
+    plan = SimpleNamespace(
+        run=parse_run(demo_toml(), "demo", Path()),
+        route=SimpleNamespace(delta=delta),
+        target=SimpleNamespace(epsilon=1.0),
+        outcome=Outcome(worst, worst),
+        chance=0.4,
+        begins=None,
+    )
+    chosen, shape = SimpleNamespace(plan=plan, staying=None, useless=True), SimpleNamespace(samples=(800, 900))
+    screen = flat("\n".join(shown(Made(Path("run.toml"), cast(Any, chosen), cast(Any, shape), None, Draft({}), ()))))
+    assert ("WARNING: delta = 0.5 is 1/D = 1/900 or more" in screen) == (delta == 0.5)
+    assert "expect guessing (40.0 %)" in screen
+    assert ("Guessing always says the most frequent class" in screen) == (worst < 0.4)
 
 
 @pytest.mark.parametrize(("together", "alone"), [(0.992, 0.983), (0.5, 0.6)])
