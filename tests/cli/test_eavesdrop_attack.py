@@ -254,7 +254,8 @@ def test_a_run_folder_takes_its_own_transcripts_only(
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(53310.0, "53,310"), (1.0, "1"), (53310.5, "5.331e+04"), (0.5, "0.5"), (1e6, "1e+06")]
+    ("value", "said"),
+    [(53310.0, "53,310"), (1.0, "1"), (53310.4, "53,310"), (0.5, "0.5"), (1e6, "1,000,000"), (2e9, "2e+09")],
 )
 def test_a_count_is_written_in_full(value: float, said: str) -> None:
     assert _number(value) == said

@@ -361,6 +361,6 @@ def _rows(finding: Finding) -> list[str]:
 def _number(value: float | None) -> str:
     if value is None or value != value:
         return "-"
-    if abs(value) < 1e5:  # counts in full, as in the sentence above them
-        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+    if abs(value) < 1e9:  # counts in full, as in the sentence above them
+        return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 9999.5 else f"{value:,.4g}"
     return f"{value:.3g}"
