@@ -16,7 +16,7 @@ import argparse
 import numpy as np
 
 # Measured by `dpgt bench rounds`, five agents, d = 100: seconds of CPU of an agent a round, of a coordinator a report.
-AGENT_S, REPORT_S = {1: 1.73e-3, 16: 1.01e-3}, {1: 0.41e-3, 16: 0.051e-3}
+AGENT_S, REPORT_S = {1: 1.17e-3, 16: 0.97e-3}, {1: 0.23e-3, 16: 0.046e-3}
 # Assumed: one way between two hosts, its spread between pairs and messages, and packets that are sent again.
 ONE_WAY_S, SPREAD, LOST, AGAIN_S = 0.040, 0.25, 0.001, 0.200
 FAN = 100
