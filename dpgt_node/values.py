@@ -27,7 +27,7 @@ else:
     def dataclass(cls=None, /, *, frozen=False, slots=False, eq=True, order=False, kw_only=False):
         """As ``dataclasses.dataclass``, of which it takes the options that are used here."""
 
-        def made(bare: type) -> type:
+        def made(bare: type) -> Any:
             if order:  # its methods are compiled, whatever the others are
                 whole = dataclasses.dataclass(frozen=frozen, slots=slots, eq=eq, order=True, kw_only=kw_only)
                 return whole(bare)
@@ -40,7 +40,7 @@ else:
         return lambda bare: _made(bare, frozen=False, slots=slots, eq=True, kw_only=False, hashed=frozen)
 
 
-def _made(bare: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool, hashed: bool) -> type:
+def _made(bare: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool, hashed: bool) -> Any:
     """``hashed``: by the fields, where there is ``eq`` and the class says nothing else."""
     own = bare.__dict__
     # Python itself writes `__hash__ = None` into a class with an `__eq__`.
@@ -60,7 +60,7 @@ def _made(bare: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool, has
     if "__repr__" not in says:
         cls.__repr__ = _shown(tuple(field.name for field in fields if field.repr))
     if not eq:
-        return cls  # type: ignore[no-any-return]
+        return cls
     if "__eq__" not in says:
         cls.__eq__ = _equal(_values_of(tuple(field.name for field in fields if field.compare)))
     if hashed and not says_hash:
@@ -68,14 +68,14 @@ def _made(bare: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool, has
         cls.__hash__ = _hashed(_values_of(names))
     elif not says_hash:
         cls.__hash__ = None
-    return cls  # type: ignore[no-any-return]
+    return cls
 
 
 class _Made:
     """Stands for a default that is made anew for each value."""
 
 
-def _constructor(cls: type, fields: tuple[Any, ...], *, frozen: bool, slots: bool) -> Callable[..., None]:
+def _constructor(cls: type, fields: tuple[Any, ...], *, frozen: bool, slots: bool) -> Any:
     missing, known, body = dataclasses.MISSING, {"_set": object.__setattr__, "_Made": _Made}, []
     parameters: dict[bool, list[str]] = {False: [], True: []}
     optional = None
@@ -103,7 +103,7 @@ def _constructor(cls: type, fields: tuple[Any, ...], *, frozen: bool, slots: boo
     constructor: Any = known["__init__"]
     constructor.__qualname__ = f"{cls.__qualname__}.__init__"
     constructor.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
-    return constructor  # type: ignore[no-any-return]
+    return constructor
 
 
 def _frozen(cls: Any, names: frozenset[str]) -> tuple[Callable[..., None], Callable[..., None]]:

@@ -104,12 +104,10 @@ def daemons_loop() -> asyncio.AbstractEventLoop:
     """For thousands of messages a second: uvloop's where that is installed (extra ``fast``), else Python's."""
     from dpgt_node.runtime.looking import Gathering
 
-    try:
+    kinds: tuple[type, ...] = (Gathering, Loop)
+    with contextlib.suppress(ImportError):
         import uvloop
-    except ImportError:
-        return _made(type("DaemonsLoop", (Gathering, Loop), {}))
-    return _made(type("FastLoop", (Gathering, _GivesBack, uvloop.Loop), {}))
 
-
-def _made(loop: Callable[[], asyncio.AbstractEventLoop]) -> asyncio.AbstractEventLoop:
-    return loop()
+        kinds = (Gathering, _GivesBack, uvloop.Loop)
+    loop: asyncio.AbstractEventLoop = type("DaemonsLoop", kinds, {})()
+    return loop

@@ -233,7 +233,7 @@ def verdict(report: CheckReport) -> str:
     what = f"mechanism {run.algorithm.mechanism}" if noisy else f"method {run.algorithm.method}"
     applying = len(report.checks) - sum(row.note in NOT_APPLYING for row in report.checks)
     fail = f"{soft or 'none'} of the paper's fail{'s' * (soft < 2)}{' (warnings)' * (soft > 0)}."
-    if no_privacy(run) is None and unknown_epsilon(report) is not None:
+    if unknown_epsilon(report) is not None:
         fail += " Epsilon is not known here."
     elif no_privacy(run) is None and not _proved(report):
         fail += " WARNING: no epsilon is proved for this run."

@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from dpgt_node.learning.nets import torch_stacked
-from dpgt_node.learning.nets.models import SoftmaxOracle, stacked_gradients
+from dpgt_node.learning.nets.models import Over, SoftmaxOracle, stacked_gradients
 from dpgt_node.learning.releases import Source
 from dpgt_node.learning.torch_oracle import TorchOracle
 from dpgt_node.learning.toys import PlLinear, PlSine, Quadratic, Zeros
@@ -20,10 +20,6 @@ from dpgt_node.types import F64, I64
 
 Gradients = Callable[[F64, Sequence[I64]], F64]
 """(x of shape (n, d), one batch an agent) -> (n, d): row i is agent i's mean gradient; may be read-only and shared."""
-
-
-Over = Callable[[int, Callable[[slice, int], None]], None]
-"""Who shares the rows of a matrix among threads: (rows, what is done with a part of them)."""
 
 
 def alone(rows: int, work: Callable[[slice, int], None]) -> None:

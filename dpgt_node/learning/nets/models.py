@@ -17,6 +17,9 @@ from dpgt_node.privacy.laws.noise import ByteStream
 from dpgt_node.privacy.laws.sampler import uniform_subset
 from dpgt_node.types import F64, I64
 
+Over = Callable[[int, Callable[[slice, int], None]], None]
+"""Who shares the rows of a matrix among threads: (rows, what is done with a part of them)."""
+
 _EVALUATION_ROWS = 8192  # bounds the scratch memory of a full pass
 _STACK_BYTES = 1 << 25  # and of a stack of batches
 _CACHED_BYTES = 1 << 20  # of a stack that stays in the cache
@@ -279,7 +282,7 @@ def stacked_gradients(
     oracles: Sequence[SoftmaxOracle],
     x: F64,
     batches: Sequence[I64],
-    over: Callable[[int, Callable[[slice, int], None]], None],
+    over: Over,
 ) -> F64 | None:
     """Row i of (n, d): ``oracles[i].gradient(x[i], batches[i])`` to rounding, by stacked products.
 

@@ -280,7 +280,7 @@ class Store:
         """
         new = stored_state(self._ids[run_id], run_id, state)
         with self._blamed(f"the state of round {state.k} cannot be made durable"):
-            try:
+            try:  # not by ``_write``: what it removes is looked up among files that another thread maps
                 for name, parts in new.files:
                     self._blobs.write(name, parts)
             except BaseException:
