@@ -27,7 +27,8 @@ class Check:
     """``lhs relation rhs``.  ``passed`` None: this machine cannot know (the note says what is missing).
 
     ``hard``: the run must not start when it fails; every other failing row is a warning.  ``said``: what to tell whom
-    it fails, with the way out; empty: both sides speak for themselves.
+    it fails, with the way out; empty: both sides speak for themselves.  ``applies`` False: the condition says nothing
+    of such a run, and the note says why; it has no verdict.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Check:
     note: str = ""
     hard: bool = False
     said: str = ""
+    applies: bool = True
 
     @property
     def statement(self) -> str:
@@ -54,6 +56,10 @@ class Check:
     def noted(self, note: str) -> Check:
         """The same with ``note`` appended."""
         return replace(self, note="; ".join(part for part in (self.note, note) if part))
+
+    def not_applying(self, why: str) -> Check:
+        """The same without sides and verdict: it says nothing of this run, because of ``why``."""
+        return replace(self, passed=None, lhs=None, rhs=None, note=why, applies=False)
 
 
 def compare(

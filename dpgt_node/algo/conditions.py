@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 from dpgt_node.algo.checks import (
     Check,
@@ -20,7 +19,7 @@ from dpgt_node.algo.checks import (
     listed,
     worst,
 )
-from dpgt_node.algo.facts import RELEASES_APART, ROBUST, Facts
+from dpgt_node.algo.facts import ROBUST, Facts
 from dpgt_node.algo.hard import graph_rows
 from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.schedule import Schedule
@@ -31,8 +30,6 @@ NEEDS_L1 = "needs L1"
 NEEDS_MU = "needs mu"
 OTHER_MECHANISM = f"about mechanism {PAPER.name}; see the accountants"
 NEEDS_GRAPH = "needs Assumption 1"
-NOT_APPLYING = (OTHER_MECHANISM, RELEASES_APART, ROBUST)
-"""Notes of rows that say nothing of this run."""
 Formula = Callable[[float, float], float]
 
 
@@ -108,14 +105,15 @@ def scheme_rows(f: Facts) -> list[Check]:
         extra = privacy[:6]
     steps = judged_by_bounds(steps, f.bounded)
     if f.run.robust.on:
-        return [_not_judged(row, ROBUST) for row in (*steps, *privacy)]
+        return [row.not_applying(ROBUST) for row in (*steps, *privacy)]
     if not method_of(f.run).noisy:  # its privacy is not at stake: there is none
         return steps
     if not MECHANISMS[f.run.algorithm.mechanism].printed:
         # A stream may be sent without noise there because it follows from what was released: not an infinite epsilon.
-        steps = [_spoken_of(f, _not_judged(row) if _about_noise(row) else row) for row in steps]
-        privacy = [_not_judged(row) for row in privacy]
-        return [*steps, *privacy, _not_judged(conjunction(f"Corollary 1{part}", []))]
+        steps = [_spoken_of(f, row.not_applying(OTHER_MECHANISM) if _about_noise(row) else row) for row in steps]
+        privacy = [row.not_applying(OTHER_MECHANISM) for row in privacy]
+        corollary = conjunction(f"Corollary 1{part}", []).not_applying(OTHER_MECHANISM)
+        return [*steps, *privacy, corollary]
     both = conjunction(
         f"Corollary 1{part}",
         [*graph, *objective_rows(f), *steps, *extra],
@@ -128,13 +126,9 @@ def _about_noise(row: Check) -> bool:
     return "p_zeta" in row.name or "p_eta" in row.name
 
 
-def _not_judged(row: Check, why: str = OTHER_MECHANISM) -> Check:
-    return replace(row, passed=None, lhs=None, rhs=None, note=why)
-
-
 def _spoken_of(f: Facts, row: Check) -> Check:
     """``row``, not judged where the theorem that it is for does not speak of such a run."""
-    return row if f.not_spoken_of is None else _not_judged(row, f.not_spoken_of)
+    return row if f.not_spoken_of is None else row.not_applying(f.not_spoken_of)
 
 
 def assumption4_rows(f: Facts, s: model.SchemeS1) -> list[Check]:

@@ -13,6 +13,7 @@ from dpgt_node.algo.methods.robust import robust_rows
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import model
 from dpgt_node.config.methods import method_options
+from dpgt_node.config.vocabulary import TOYS
 
 
 def hard_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | None]) -> list[Check]:
@@ -30,7 +31,7 @@ def hard_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | 
             worst("b_i = beta c_i in [0, 1)", t.names, [float(s.beta * c) for c in t.c], "<", ones, hard=True),
         ]
     own = [row for _, row in method_rows(run, t, s, D)]
-    return [*rows, *own, *(() if s.arriving else _sampling_rows(t.names, s.m, D))]
+    return [*rows, *own, *(() if s.arriving else _sampling_rows(run, t.names, s.m, D))]
 
 
 def method_rows(run: model.RunConfig, t: Topology, s: Schedule, D: Sequence[int | None]) -> list[tuple[str, Check]]:
@@ -86,8 +87,8 @@ def graph_rows(t: Topology) -> list[Check]:
     ]
 
 
-def _sampling_rows(names: tuple[str, ...], m: int | None, D: Sequence[int | None]) -> list[Check]:
-    """1 <= m_K <= D; "full" takes each agent's own D."""
+def _sampling_rows(run: model.RunConfig, names: tuple[str, ...], m: int | None, D: Sequence[int | None]) -> list[Check]:
+    """1 <= m_K <= D; "full" takes each agent's own D.  A toy is a formula: it has no samples to run out of."""
     known = [(name, float(d)) for name, d in zip(names, D, strict=True) if d is not None]
     missing = [name for name, d in zip(names, D, strict=True) if d is None]
     holders, sizes = [name for name, _ in known], [d for _, d in known]
@@ -98,8 +99,11 @@ def _sampling_rows(names: tuple[str, ...], m: int | None, D: Sequence[int | None
     else:
         least = compare("m_K >= 1", None if m is None else float(m), ">=", 1.0, hard=True)
         fits = compare("m_K <= D", None if m is None else float(m), "<=", None, hard=True)
+    if missing and run.data.dataset in TOYS:
+        why = f"{run.data.dataset} is a formula without samples"
+        return [least if m is not None else least.not_applying(why), fits.not_applying(why)]
     if missing:
-        unknown = f"no D known here (data of another host, or no samples at all): {listed(missing)}"
+        unknown = f"no D known here (data of another host): {listed(missing)}"
         fits = _unless_failed(fits).noted(unknown)
         if m is None:
             least = _unless_failed(least).noted(unknown)

@@ -79,6 +79,7 @@ class CheckReport:
                 {
                     "name": row.name,
                     "passed": row.passed,
+                    "applies": row.applies,
                     "lhs": json_number(row.lhs),
                     "relation": row.relation,
                     "rhs": json_number(row.rhs),

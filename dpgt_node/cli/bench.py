@@ -22,11 +22,12 @@ from dpgt_node.bench.catalogue import CATALOGUE, Entry
 from dpgt_node.bench.figures import Around, Row
 from dpgt_node.cli import common
 from dpgt_node.cli.lazy import Lazy
-from dpgt_node.errors import DpgtError, ExitCode
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode, Problem
 
 _WORDS, _NUMBER, _SPREAD = 26, 10, 25
 _LINE: Final = 110
 """Characters a line of a table; what is wider goes on below."""
+_OF_DATA: Final = ("data", "data.dataset")
 ALL: Final = "all"
 _ALL_LINE = "every measurement of speed, one after the other; those that lack something here are named"
 
@@ -181,7 +182,7 @@ def _run(
     if not as_json:
         click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
     rows = []
-    with _quiet():
+    with _quiet(), _naming_arguments(settings):
         for row in module.figures(settings, around):
             rows.append(row)
             printed.show(row)
@@ -204,6 +205,21 @@ def _run(
 
 def _document(row: Row) -> dict[str, Any]:
     return {"table": row.table, **{key: _plain(value) for key, value in row.cells.items()}}
+
+
+@contextlib.contextmanager
+def _naming_arguments(settings: Any) -> Iterator[None]:
+    """What is wrong with the data of a run file that the measurement wrote is wrong with the argument that names it."""
+    given = [field.metadata["metavar"] for field in dataclasses.fields(settings) if field.metadata.get("positional")]
+    try:
+        yield
+    except ConfigError as error:
+        if not given:
+            raise
+        raise ConfigError(
+            Problem("command line", given[0], one.message) if one.source == "run file" and one.key in _OF_DATA else one
+            for one in error.problems
+        ) from error
 
 
 @contextlib.contextmanager
@@ -281,11 +297,12 @@ def _breaks(widths: list[int]) -> Iterator[int]:
 
 def _width(value: Any) -> int:
     """Of a column, by its first value; those to come may be longer."""
-    return max(len(_text(value)), _WORDS if isinstance(value, str) else _NUMBER if _is_number(value) else _SPREAD)
+    return max(len(_text(value)), _WORDS if isinstance(value, str) else _NUMBER if _is_single(value) else _SPREAD)
 
 
-def _is_number(value: Any) -> bool:
-    return value is None or isinstance(value, int | float)
+def _is_single(value: Any) -> bool:
+    """Whether it is one number: measured once it has no spread."""
+    return value is None or isinstance(value, int | float) or value.of == 1
 
 
 def _text(value: Any) -> str:
@@ -297,6 +314,6 @@ def _text(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, str):
         return value
-    if value.of == 1:
+    if value.least == value.most:  # of one draw, or the same in each
         return _text(value.median)
     return f"{_text(value.median)} ({_text(value.least)} to {_text(value.most)})"

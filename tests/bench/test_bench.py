@@ -14,6 +14,7 @@ import pytest
 from dpgt_node.bench.catalogue import CATALOGUE
 from dpgt_node.bench.clocks import Clock, watching
 from dpgt_node.bench.figures import Around, Row, Spread, in_turn
+from dpgt_node.bench.speed import startup
 from dpgt_node.bench.speed.rounds import Settings
 from dpgt_node.bench.studies.section_iv import SCHEMES
 from dpgt_node.cli import bench as verb
@@ -121,6 +122,7 @@ def test_each_says_what_it_takes(name: str, capsys: pytest.CaptureFixture[str]) 
         (["rounds", "--gloo"], "--gloo: needs torch"),
         (["scale"], "--model: lenet needs torch"),
         (["noise", "--baseline", "none.json"], "none.json: No such file"),
+        (["attacks", "none.npz"], "dpgt bench: command line: DATA.npz: cannot read "),
     ],
 )
 def test_wrong_arguments_are_refused(
@@ -177,6 +179,36 @@ def test_a_wide_table_goes_on_below(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         assert ends == [each.end() for each in re.finditer(r"\)", figures)]
         assert ends == [each.end() for each in re.finditer(r"-", unknown)]
     assert [int(name) for name in re.findall(r"figure (\d)", "".join(lines))] == list(range(9))
+
+
+def test_a_figure_of_one_draw_has_no_spread_and_no_room_for_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = {f"figure {i}": Spread.over([float(i)]) for i in range(4)}
+    _measured(monkeypatch, Row("t", {"": "first", **many}))
+    assert command_line(["bench", "rounds"]) == 0
+    lines = capsys.readouterr().out.partition("\nt\n")[2].splitlines()
+    assert [line.split() for line in lines[1:]] == [["first", "0", "1", "2", "3"]] and len(lines[0]) <= 80
+
+
+def test_startup_fits_80_columns_with_every_spread(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command that has ended waits for nothing: it is in the first table alone."""
+    draws = iter(range(1, 9))
+
+    def once(folder: Path, idle_s: float, environment: object) -> Iterator[tuple[str, tuple[float | None, ...]]]:
+        draw = next(draws)
+        yield "python, numpy, gRPC", (0.1234 * draw, 71.56 * draw, 0.0)
+        yield "dpgt check", (0.1234 * draw, None, None)
+        yield "agent", (0.1234 * draw, 71.56, 98.76)
+
+    monkeypatch.setattr(startup, "_once", once)
+    assert command_line(["bench", "startup", "--repeat", "8"]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80 and said.count(" to ") == 5
+    names = [[line.split("  ")[0] for line in table.splitlines()[2:]] for table in said.split("\n\n")[1:]]
+    assert names == [["python, numpy, gRPC", *rest, "agent"] for rest in (["dpgt check"], [], [])]
 
 
 def test_a_baseline_stands_beside_each_figure(

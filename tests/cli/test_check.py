@@ -120,6 +120,22 @@ def test_hard_conditions_exit_1_and_name_the_agent(
     assert "Epsilon" not in said and len(lines) < 15 and max(map(len, lines)) <= 80
 
 
+@pytest.mark.parametrize("toy", ["zeros", "pl-sine-s2"])
+def test_a_toy_has_no_samples_that_could_be_too_few(toy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(EXAMPLES / f"{toy}.toml")
+    assert cli.run(["check", path, "--format", "json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
+    fits = rows["m_K <= D"]
+    assert fits["passed"] is fits["lhs"] is fits["rhs"] is None and not fits["applies"]
+    assert fits["note"].endswith("is a formula without samples") and rows["m_K >= 1"]["applies"]
+    assert cli.run(["check", path, "--all"]) == 0
+    text = capsys.readouterr().out
+    assert next(line.split() for line in text.splitlines() if "m_K <= D" in line)[0] == "n/a"
+    assert f"{sum(row['applies'] for row in rows.values())} of {len(rows)} conditions apply" in text
+    assert cli.run(["check", path]) == 0
+    assert "Not known on this machine" not in capsys.readouterr().out
+
+
 def test_a_file_that_cannot_be_validated_is_2(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["check", str(changed(demo, "alpha = 0.1", "alfa = 0.1"))]) == 2
     assert cli.run(["check", str(demo.with_name("absent.toml"))]) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -233,6 +234,14 @@ def test_attacks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert dpgt(["eavesdrop", "attack", "--list"]) == 0
     text = capsys.readouterr().out
     assert "gradients" in text and "--set bits=..." in text
+    parts = {part.split()[0]: part.splitlines()[1:] for part in re.split(r"\n(?=\S)", text)}
+    assert parts["lira"] == parts["lira-model"] == [] and [line.split()[1] for line in parts["rmia"]] == [
+        "gamma=...",
+        "a=...",
+    ]
+    for name in ("lira", "lira-model"):
+        assert dpgt(["eavesdrop", "attack", "x", "--run", "x", "--attack", name, "--set", "gamma=2"]) == 2
+        assert "no attack has a setting 'gamma'; there are none" in capsys.readouterr().err
 
 
 def _shorter(run: RunConfig) -> RunConfig:

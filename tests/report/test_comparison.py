@@ -154,10 +154,13 @@ def test_what_cannot_be_compared_is_refused_with_every_reason(tmp_path: Path) ->
         (fewer, "is judged by 9 test samples, and"),
         (unfinished, "has no summary.json: only runs that have ended can be compared"),
         (local, 'its agents keep their accuracy to themselves (metrics = "local")'),
-        (a, "is the same run as"),
+        (a, "is given twice"),
     ):
         assert [line for line in said if line.startswith(f"{folder}: {why}")], (why, said)
     assert len(said) == 6
+    with pytest.raises(ConfigError) as found:
+        load_runs([unfinished, unfinished / "." / ".." / "unfinished"])
+    assert str(found.value).count("has no summary.json") == 1 and "is given twice" in str(found.value)
 
 
 def test_a_copied_run_a_study_beside_it_and_a_delta_alone_are_not_taken_for_more(tmp_path: Path) -> None:

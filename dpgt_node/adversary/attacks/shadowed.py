@@ -48,10 +48,16 @@ class Shadowed:
     of_model: bool
     said: str
     needs: ClassVar[frozenset[str]] = frozenset({"shadows"})
-    settings: ClassVar[Mapping[str, str]] = {
-        "gamma": "RMIA: how many times likelier than a public sample (default 1)",
-        "a": "RMIA offline: how far reference models without a sample stand for those with it (default 0.3)",
-    }
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """RMIA's; the likelihood ratio has none."""
+        if self.name != "rmia":
+            return {}
+        return {
+            "gamma": f"how many times likelier than a public sample (default {GAMMA:g})",
+            "a": f"offline: how far reference models without a sample stand for those with it (default {OFFLINE_A:g})",
+        }
 
     def run(self, observation: Observation, truth: Truth | None, options: Options) -> Result:
         """One finding an agent, and one of all of them together."""

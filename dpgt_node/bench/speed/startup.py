@@ -3,7 +3,7 @@
 A coordinator is ready when it listens, an agent when it has registered; it then waits for another that never comes.
 Beside them a bare python that has imported numpy and gRPC, and commands that print and end.  mTLS is off: certificates
 are no part of a start.  Ratios are to the bare python of the same repetition.  It takes about two minutes, and prints
-its table at the end.
+its tables at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from dpgt_node.values import dataclass
 
 LIMIT_S, LOOK_S = 60.0, 0.005
 BARE = "import sys, numpy, grpc.aio; print('ready', flush=True); sys.stdin.read()"
-FIGURES = ("seconds", "MiB", "processor ms a second")
+_BURNT = "processor ms a second"
+FIGURES = {"seconds": "ready after", "MiB": "held while it waits", _BURNT: "burnt while it waits"}
+"""Of each process, and the table that shows it."""
 REGISTERED = "agent-1 registered"
 
 
@@ -41,16 +43,16 @@ def figures(settings: Settings, around: Around) -> Iterator[Row]:
             for name, figure in _once(folder, settings.idle, around.environment):
                 found.setdefault(name, []).append(figure)
     bare = found["python, numpy, gRPC"]
-    for name, each in found.items():
-        cells: dict[str, Value] = {"": name}
-        for place, heading in enumerate(FIGURES):
-            values, below = [f[place] for f in each], [f[place] for f in bare]
-            known = [(a, b) for a, b in zip(values, below, strict=True) if a is not None and b is not None]
-            cells[heading] = Spread.over([a for a, _ in known]) if known else None
-            if heading != FIGURES[-1]:  # a bare python that waits burns nothing
-                above_zero = [(a, b) for a, b in known if b]
-                cells[f"{heading}, ratio"] = Spread.ratio(*zip(*above_zero, strict=True)) if above_zero else None
-        yield Row("ready after; held and burnt while it waits", cells)
+    for place, (heading, table) in enumerate(FIGURES.items()):
+        for name, each in found.items():
+            pairs = [(f[place], b[place]) for f, b in zip(each, bare, strict=True)]
+            known = [(value, below) for value, below in pairs if value is not None and below is not None]
+            if not known:  # a command that has ended waits for nothing
+                continue
+            cells: dict[str, Value] = {"": name, heading: Spread.over([value for value, _ in known])}
+            if heading != _BURNT:  # a bare python that waits burns nothing
+                cells["ratio"] = Spread.ratio(*zip(*known, strict=True))
+            yield Row(table, cells)
 
 
 def _once(

@@ -224,14 +224,13 @@ def warned_delta(report: CheckReport) -> str | None:
 
 def verdict(report: CheckReport) -> str:
     """How many conditions apply, how many of the paper's fail, and whether any epsilon is proved, in a sentence."""
-    from dpgt_node.algo.conditions import NOT_APPLYING
     from dpgt_node.algo.methods import method_of
     from dpgt_node.report.text import no_privacy
 
     run, soft = report.facts.run, len(report.warnings)
     noisy = method_of(run).noisy
     what = f"mechanism {run.algorithm.mechanism}" if noisy else f"method {run.algorithm.method}"
-    applying = len(report.checks) - sum(row.note in NOT_APPLYING for row in report.checks)
+    applying = sum(row.applies for row in report.checks)
     fail = f"{soft or 'none'} of the paper's fail{'s' * (soft < 2)}{' (warnings)' * (soft > 0)}."
     if unknown_epsilon(report) is not None:
         fail += " Epsilon is not known here."

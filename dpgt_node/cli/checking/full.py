@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 160
 _MARK = {True: "ok", False: "FAILS", None: "?"}
+_NOT_APPLYING = "n/a"
 
 
 def disk_lines(needs: Sequence[DiskNeed], unknown: str | None = None, memory: Tables | None = None) -> list[str]:
@@ -164,6 +165,7 @@ def towards_lines(whom: Towards, names: Sequence[str]) -> list[str]:
 
 def _row(row: Check) -> tuple[str, ...]:
     mark = _MARK[row.passed] if not row.hard or row.passed is not False else "REFUSED"
+    mark = mark if row.applies else _NOT_APPLYING
     return mark, row.name, number(row.lhs), row.relation, number(row.rhs), row.note
 
 

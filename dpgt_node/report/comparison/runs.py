@@ -88,7 +88,13 @@ def load_runs(folders: Sequence[Path], *, least: int = 2) -> list[Compared]:
         raise ConfigError.one("command line", "DIR", f"{least} to {RUNS_MAX} runs can be compared, not {len(folders)}")
     problems: list[Problem] = []
     found: list[Compared] = []
+    places: set[Path] = set()
     for letter, folder in zip(ascii_uppercase, folders, strict=False):
+        place = folder.resolve()
+        if place in places:
+            problems.append(Problem(str(folder), "", "is given twice"))
+            continue
+        places.add(place)
         try:
             one = _load(letter, folder)
         except ConfigError as error:
