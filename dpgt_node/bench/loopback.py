@@ -64,7 +64,8 @@ async def _sent(
     found: dict[str, list[tuple[float, float]]] = {RAW: [], PLAIN: [], MTLS: []}
     streams, channels = {}, []
     for way, port, pem in ((PLAIN, ports[1], None), (MTLS, ports[2], folder)):
-        channel = Security.from_folder(pem).opener(agent_identity(RECEIVER), vectors=True)(f"127.0.0.1:{port}")
+        opener = Security.from_folder(pem).opener(agent_identity(RECEIVER), vector_bytes=len(payloads[0].data))
+        channel = opener(f"127.0.0.1:{port}")
         channels.append(channel)
         streams[way] = services.exchange(channel, SENDER, wait_for_ready=True)
         await streams[way].read()
@@ -112,7 +113,7 @@ async def _receive(folder: str, dimension: int, rounds: int) -> None:
     threading.Thread(target=_read, args=(raw, 4 * dimension), daemon=True).start()
     ports, servers = [raw.getsockname()[1]], []
     for pem in (None, Path(folder)):
-        server = services.server(1, vectors=True)
+        server = services.server(1, vector_bytes=4 * dimension)
         server.add_generic_rpc_handlers((services.agent_handler(_Receiver(gate)),))
         ports.append(services.bind(server, "127.0.0.1:0", Security.from_folder(pem).server_credentials(), "bench"))
         await server.start()

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -85,6 +85,28 @@ def adopt_orphans(yes: bool) -> bool:
     if sys.platform != "linux":
         return False
     return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0) == 0)
+
+
+@contextlib.contextmanager
+def taking_turns(processes: int) -> Iterator[None]:
+    """Where ``processes`` is more than the processors, those that this one starts meanwhile do not interrupt each other
+    (Linux).
+
+    A message wakes who waits for it.  That one would take the processor from whoever has it, often from the sender in
+    the midst of its other messages, find the first of them, and wait again.  As a batch job it waits for its turn and
+    finds them all.  Shares of the processors stay as they are, and so does another policy that somebody chose.
+    """
+    usual = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
+    if not usual or processes <= len(os.sched_getaffinity(0)):
+        yield
+        return
+    with contextlib.suppress(OSError):  # a system may refuse it
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def show_as(command: Sequence[str]) -> None:

@@ -253,12 +253,12 @@ def coordinator_handler(servicer: CoordinatorServicer, guard: Guard = no_guard, 
     return Service(COORDINATOR_SERVICE, methods)
 
 
-def server(peers: int, patience_s: float = 0.0, *, vectors: bool = False) -> Server:
+def server(peers: int, patience_s: float = 0.0, *, vector_bytes: int = 0) -> Server:
     """A server for ``peers`` honest callers and all others, see ``wire.server``; inside a running event loop.
 
-    ``patience_s``: T of the run.  ``vectors``: they travel to it.
+    ``patience_s``: T of the run.  ``vector_bytes``: of the vectors that travel to it, 0: none.
     """
-    return new_server(server_options(patience_s, vectors), peers)
+    return new_server(server_options(patience_s, vector_bytes), peers)
 
 
 def target(address: str) -> str:

@@ -21,7 +21,7 @@ import grpc
 import grpc.aio
 
 from dpgt_node.bench.children import ChildFailed, side_by_side
-from dpgt_node.runtime.process import tune_malloc
+from dpgt_node.runtime.process import taking_turns, tune_malloc
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import services
@@ -136,7 +136,8 @@ def measure(folder: Path, agents: int, rounds: int, frame_bytes: int) -> dict[st
     for i in range(agents):
         authority.write_folder(folder / f"agent-{i}", agent_identity(f"agent-{i}"), ["127.0.0.1"])
     common = {"folder": str(folder), "agents": agents, "rounds": rounds, "frame_bytes": frame_bytes}
-    coordinator, *others = side_by_side("speed.bare_ring", [{**common, "role": role} for role in range(-1, agents)])
+    with taking_turns(agents + 1):  # as a launch's do
+        coordinator, *others = side_by_side("speed.bare_ring", [{**common, "role": role} for role in range(-1, agents)])
     return {
         "rounds_per_second": coordinator["rounds_per_second"],
         "agent_ms": statistics.mean(each["cpu_ms"] for each in others),

@@ -144,9 +144,9 @@ class Node:
         self._uploader: StudyUploader | None = None
         self._ended: asyncio.Future[ExitCode] = asyncio.get_running_loop().create_future()
         setup.security.patience_s = setup.run.runtime.round_timeout_s
-        self._dial = Dialler(
-            setup.name, setup.security, setup.config.tls.coordinator_id, setup.dial, report_unit(setup.run)
-        )
+        coordinator, unit = setup.config.tls.coordinator_id, report_unit(setup.run)
+        self._vector_bytes = 8 * self._work.dimension
+        self._dial = Dialler(setup.name, setup.security, coordinator, setup.dial, self._vector_bytes, unit)
         interval_ms = setup.run.traffic.interval_ms
         ticks = None if interval_ms is None else Ticks(interval_ms / 1000)
         self._calls = Calls(setup.name, self._feed, self._broken, self._dial, self._edges.framing, ticks)
@@ -190,7 +190,7 @@ class Node:
         peers = s.Peers(self._network.names, self._setup.index, self._edges.streams_in, partners, self._edges.covered)
         self.session = Session(self._terms(), peers, held, self._make_agent)
         self._interpreter = Interpreter(self.session, self._carry_out, self._broken)
-        server = services.server(self._topology.n, self._run.runtime.round_timeout_s, vectors=True)
+        server = services.server(self._topology.n, self._run.runtime.round_timeout_s, vector_bytes=self._vector_bytes)
         neighbours, unit = Neighbours(self._calls), reply_unit(self._run)
         server.add_generic_rpc_handlers((services.agent_handler(neighbours, self._setup.security.guard, unit),))
         config = self._setup.config

@@ -164,14 +164,20 @@ class Edges:
 class Dialler:
     """Opens calls of agent ``name`` to the coordinator and to out-neighbours.
 
-    ``elsewhere``: where peers are dialled that are not dialled where they say they listen.  ``unit``: messages to the
-    coordinator are multiples of so many bytes, 0: of any length.
+    ``elsewhere``: where peers are dialled that are not dialled where they say they listen.  ``vector_bytes``: of a
+    vector.  ``unit``: messages to the coordinator are multiples of so many bytes, 0: of any length.
     """
 
     def __init__(
-        self, name: str, security: Security, coordinator_id: str, elsewhere: Mapping[str, str], unit: int = 0
+        self,
+        name: str,
+        security: Security,
+        coordinator_id: str,
+        elsewhere: Mapping[str, str],
+        vector_bytes: int,
+        unit: int = 0,
     ) -> None:
-        self._name, self._unit = name, unit
+        self._name, self._vector_bytes, self._unit = name, vector_bytes, unit
         self._security = security
         self._coordinator = security.dialler(coordinator_id)
         self._elsewhere = elsewhere
@@ -183,7 +189,7 @@ class Dialler:
             opened = self._coordinator(address)
             open_stream: Callable[..., services.ClientStream[Any, Any]] = partial(_JOIN, unit=self._unit)
         else:
-            dial = self._security.dialler(agent_identity(call.peer), vectors=True)
+            dial = self._security.dialler(agent_identity(call.peer), vector_bytes=self._vector_bytes)
             opened = dial(self._elsewhere.get(call.peer, address))
             open_stream = _EXCHANGE
         async with opened as channel:

@@ -30,6 +30,7 @@ from dpgt_node.runtime.launch.nursery import SEVERAL, Nursery
 from dpgt_node.runtime.launch.places import Place, Places
 from dpgt_node.runtime.launch.supervisor import PATIENCE_S, Child, Ended, Supervisor, last_line
 from dpgt_node.runtime.launch.watched import Watched
+from dpgt_node.runtime.process import taking_turns
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.runtime.watching.sites import OPEN_S
@@ -101,7 +102,7 @@ class Launcher:
                 loop.add_signal_handler(number, self._interrupt)
         patience_s = 0.0  # nobody has told them to end yet
         try:
-            with held_port() as port:
+            with held_port() as port, taking_turns(self._run.n + 1):
                 if self._run.n >= SEVERAL and not self._places:  # it imports while the coordinator does
                     self._nursery = await Nursery.open(self._out.path / RUN_FILE, self._out.path / NURSERY_LOG)
                 coordinator = await self._start_coordinator(port)

@@ -55,30 +55,30 @@ class Security:
         """Demands and verifies a client certificate; None without TLS.  ConfigError for files that are wrong."""
         return None if self.credentials is None else self.credentials.server_credentials()
 
-    def opener(self, identity: str, *, vectors: bool = False) -> Callable[[str], grpc.aio.Channel]:
+    def opener(self, identity: str, *, vector_bytes: int = 0) -> Callable[[str], grpc.aio.Channel]:
         """Opens channels whose other end must prove to be ``identity``, whatever address it is dialled by.
-        ``vectors``: they travel on them.
+        ``vector_bytes``: of the vectors that travel on them, 0: none.
 
         For a process among its own on one machine: knows nothing of revocation (see :meth:`dialler`).
         """
         credentials = self.credentials
         if credentials is None:
-            options = services.channel_options(self.patience_s, vectors)
+            options = services.channel_options(self.patience_s, vector_bytes)
             return lambda address: grpc.aio.insecure_channel(services.target(address), options=options)
         name = self._pin(credentials, identity)
-        return lambda address: _channel(credentials, name, address, self.patience_s, vectors)
+        return lambda address: _channel(credentials, name, address, self.patience_s, vector_bytes)
 
-    def dialler(self, identity: str, *, vectors: bool = False) -> Callable[[str], Opened]:
+    def dialler(self, identity: str, *, vector_bytes: int = 0) -> Callable[[str], Opened]:
         """Like ``opener``, for ``async with``: a revoked certificate at the other end is refused inside the handshake,
         one that is revoked later ends what uses the channel (Untrusted), and a connection that does not come up or
         breaks for want of trust says why.  Each opening presents the newest certificate.
         """
         credentials = self.credentials
         if credentials is None:
-            open_channel = self.opener(identity, vectors=vectors)
+            open_channel = self.opener(identity, vector_bytes=vector_bytes)
             return lambda address: _PlainDial(open_channel, address)
         self._pin(credentials, identity)
-        return lambda address: _Dial(credentials, identity, address, self._dials, self.patience_s, vectors)
+        return lambda address: _Dial(credentials, identity, address, self._dials, self.patience_s, vector_bytes)
 
     @staticmethod
     def _pin(credentials: Credentials, identity: str) -> str:
@@ -99,8 +99,10 @@ class Security:
             dial.recheck()
 
 
-def _channel(credentials: Credentials, name: str, address: str, patience_s: float, vectors: bool) -> grpc.aio.Channel:
-    options = (*services.channel_options(patience_s, vectors), ("grpc.ssl_target_name_override", name))
+def _channel(
+    credentials: Credentials, name: str, address: str, patience_s: float, vector_bytes: int
+) -> grpc.aio.Channel:
+    options = (*services.channel_options(patience_s, vector_bytes), ("grpc.ssl_target_name_override", name))
     return grpc.aio.secure_channel(services.target(address), credentials.channel_credentials(), options=options)
 
 
@@ -140,14 +142,14 @@ class _Dial:
         address: str,
         dials: set[_Dial],
         patience_s: float,
-        vectors: bool,
+        vector_bytes: int,
     ) -> None:
         self._credentials = credentials
         self._identity = identity
         self._address = address
         self._dials = dials
         self._patience_s = patience_s
-        self._vectors = vectors
+        self._vector_bytes = vector_bytes
         self._channel: grpc.aio.Channel | None = None
         self._task: asyncio.Task[object] | None = None
         self._key: tuple[bytes, int] | None = None
@@ -155,7 +157,7 @@ class _Dial:
 
     async def __aenter__(self) -> grpc.aio.Channel:
         name = await self._name()
-        self._channel = _channel(self._credentials, name, self._address, self._patience_s, self._vectors)
+        self._channel = _channel(self._credentials, name, self._address, self._patience_s, self._vector_bytes)
         self._task = asyncio.current_task()
         self._dials.add(self)
         return self._channel
