@@ -101,6 +101,8 @@ def test_no_condition_fails_for_what_it_writes_and_it_costs_what_was_asked(
     costs = totals(accounts)["tight" if "--delta" in given else "gdp"]
     assert max(cost for cost in costs if cost is not None) == pytest.approx(float(epsilon), rel=1e-6)
     assert run.n == int(agents)
+    assert run.runtime.barrier_every == 16
+    assert "\n# barrier_every: agents go through up to 16 rounds" in (tmp_path / "run.toml").read_text()
 
 
 def test_a_table_is_learnt_at_the_epsilon_and_the_reasons_stand_in_the_file(

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dpgt_node.sim.plans.choosing import Choice
     from dpgt_node.sim.plans.rehearsal import Shape
 
+_BARRIER_EVERY = 16
+"""Softmax is small: where rounds are quick, waiting for the coordinator is a good part of them."""
 _COMPLETE = 8
 """So many agents all send to each other."""
 _OWN = "own"
@@ -235,6 +237,7 @@ def _run(draft: Draft, name: str, count: int, folder: Path) -> RunConfig:
             "noise": {"multiplier": 0.0},
             "graph": {"agents": count, "R": ways, "C": ways},
             "data": draft.data,
+            "runtime": {"barrier_every": _BARRIER_EVERY},
         },
         "dpgt init",
         folder,

@@ -150,6 +150,11 @@ def _reasons(found: Plan, stand_in: str) -> dict[str, list[str]]:
             f"temperature: chances of the exported model are worth most with it on {stand_in}; it changes no class, "
             "and costs nothing: no row of the agents was looked at"
         ]
+    if (every := found.run.runtime.barrier_every) > 1:
+        reasons["runtime"] = [
+            f"barrier_every: agents go through up to {every} rounds, about a second, before they wait for the "
+            "coordinator; a pause waits as long, and no result depends on it"
+        ]
     if found.run.evaluate.metrics == "study":
         reasons["evaluate"] = ['metrics = "study": the coordinator sees every x_i,k: that is outside the guarantee']
     return {section: texts for section, texts in reasons.items() if texts}
