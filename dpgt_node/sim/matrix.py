@@ -119,9 +119,10 @@ class Mixing:
     def __call__(self, step: float, into: F64, block: slice) -> None:
         into += self._weights.times(step) @ self._sent[:, block]
 
-    def combine(self, keep: Any, vector: F64, step: float, less: float, other: F64 | None, out: F64) -> None:
+    def combine(self, keep: Any, vector: F64, step: float, less: float, other: F64 | None, out: F64) -> bool:
         """See ``algo.methods.base.combined``."""
         self._weights.combine(self._sent, keep, vector, step, less, other, out)
+        return True
 
 
 def _sparse(edges: Edges) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpgt_node import __version__
 from dpgt_node.agent.work import AgentWork
-from dpgt_node.algo.methods import robust
+from dpgt_node.algo.methods import sums
 from dpgt_node.errors import DpgtError, ExitCode, PeerError
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.inbox import Inbox
@@ -215,17 +215,17 @@ class SumsAsItArrives(AgentWork):
     """Mixes in the order of the mapping it is given."""
 
     def advance(self, effect: Advance) -> Advanced:
-        sorted_mix = robust.add_mixed
+        sorted_mix = sums.add_mixed
 
         def mix(edges: tuple, received: dict, step: float, into: np.ndarray, block: slice) -> None:
             weights = dict(edges)
             sorted_mix(tuple((j, weights[j]) for j in received), received, step, into, block)
 
-        robust.add_mixed = mix
+        sums.add_mixed = mix
         try:
             return super().advance(effect)
         finally:
-            robust.add_mixed = sorted_mix
+            sums.add_mixed = sorted_mix
 
 
 # ---------------------------------------------------------------- sessions

@@ -27,6 +27,7 @@ import numpy as np
 
 from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Edge, Topology
+from dpgt_node.algo.methods.sums import kept_part
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import NoOptions
 from dpgt_node.config.model import RunConfig
@@ -367,12 +368,11 @@ def combined(
 ) -> F64:
     """``keep * vector + step * (what came in) - less * other``, a new array; without what there is none of.
 
-    A ``mix`` that has ``combine(keep, vector, step, less, other, out)`` does it all in one pass.
+    A ``mix`` that has ``combine(keep, vector, step, less, other, out)`` may do it all in one pass; it says whether.
     """
     out = empty(vector) if other is None else empty(vector, other)
-    combine = getattr(mix, "combine", None)
-    if combine is not None:
-        combine(keep, vector, step, less, other, out)
+    combine = kept_part if mix is None else getattr(mix, "combine", None)
+    if combine is not None and combine(keep, vector, step, less, other, out):
         return out
     for at in blocks(out, block):
         part = np.multiply(vector[..., at], keep, out=out[..., at])

@@ -43,6 +43,7 @@ from dpgt_node.algo.methods.base import (
     empty,
     relaxed,
 )
+from dpgt_node.algo.methods.sums import kept_part, tracked
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy import mechanisms
@@ -92,6 +93,8 @@ def mixed_y(s: Steps[Any], y: F64, mix: Mix, block: int) -> F64:
 def own_y(s: Steps[Any], y: F64, g: F64, g_next: F64 | None, block: int) -> F64:
     """(alg,2) without neighbours, a new array: what it makes of a private part.  ``g_next`` None: it is added later."""
     keep, out = 1.0 - s.b, empty(y, g)
+    if kept_part(keep, y, 0.0, 1.0, g, out) if g_next is None else tracked(keep, y, g, g_next, out):
+        return out
     for at in blocks(out, block):
         part = np.multiply(y[..., at], keep, out=out[..., at])
         if g_next is None:

@@ -46,7 +46,7 @@ import numpy as np
 from dpgt_node.algo.checks import Check, compare, listed
 from dpgt_node.algo.graph import Edge, Topology
 from dpgt_node.algo.methods.base import Method, Mix
-from dpgt_node.algo.methods.sums import add_mixed
+from dpgt_node.algo.methods.sums import Received, add_mixed
 from dpgt_node.config.mixing.robust import Robust, Rule, TrackerRule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.types import F64, Floats, Stream
@@ -98,7 +98,7 @@ def mix_of(
     """
     others = () if guard is None else tuple(edge for edge in edges if edge[0] != index)
     if guard is None or not others:
-        return lambda step, into, block: add_mixed(edges, received, step, into, block)
+        return Received(edges, received)
     wide = {j: v.astype(np.float64, copy=False) for j, v in received.items()}
     itself = tuple(edge for edge in edges if edge[0] == index)
     if guard.rule == "trimmed-mean" and noted is None:
