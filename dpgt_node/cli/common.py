@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -11,7 +10,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,6 +19,9 @@ from dpgt_node.cli import signals
 from dpgt_node.cli.logs import tell
 from dpgt_node.config import RunConfig, listen_address, parse_address
 from dpgt_node.errors import ConfigError, DpgtError, Problem
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -298,11 +300,14 @@ def report_or_word(out: Path) -> Path | None:
     return path
 
 
-def run_async(main: Coroutine[Any, Any, T], made_by: Callable[[], asyncio.AbstractEventLoop] = signals.Loop) -> T:
-    """``asyncio.run``, with the signals of before at the end.  ``made_by``: makes the loop."""
+def run_async(main: Coroutine[Any, Any, T], made_by: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+    """``asyncio.run``, with the signals of before at the end.  ``made_by``: makes the loop, None: Python's own."""
+    import asyncio
+
+    from dpgt_node.cli.running.loops import Loop
 
     def loop() -> asyncio.AbstractEventLoop:
-        made = made_by()
+        made = Loop() if made_by is None else made_by()
         asyncio.set_event_loop(made)
         return made
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import os
 import signal
 import sys
 from collections import namedtuple
-from collections.abc import Callable
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from dpgt_node.cli.logs import tell
 from dpgt_node.errors import ExitCode
 
-_ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What asks a process to end."""
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -24,7 +23,7 @@ def ending_signals() -> tuple[signal.Signals, ...]:
     """What asks a command to end in order.  SIGHUP and SIGINT too, unless they are ignored: nohup ignores the one, a
     shell without job control the other for what it starts with ``&``.  SIGTERM always.
     """
-    return tuple(n for n in _ASKED if n is signal.SIGTERM or signal.getsignal(n) is not signal.SIG_IGN)
+    return tuple(n for n in ASKED if n is signal.SIGTERM or signal.getsignal(n) is not signal.SIG_IGN)
 
 
 def end_now(verb: str, words: str = "interrupted", code: ExitCode = ExitCode.STOPPED) -> NoReturn:
@@ -67,47 +66,10 @@ def over(code: int) -> None:
 
 
 def _heeded() -> list[signal.Signals]:
-    return [number for number in _ASKED if signal.getsignal(number) is not signal.SIG_IGN]
+    return [number for number in ASKED if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _ignore() -> None:
     """No thread is waited for any more: what is left takes no time."""
     for number in ending_signals():
         signal.signal(number, signal.SIG_IGN)
-
-
-class _GivesBack(asyncio.AbstractEventLoop):
-    """Gives signals back, at its end, to whoever had them before; none is lost in between, and none meets nobody."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {
-            number: signal.getsignal(number) for number in ending_signals()
-        }
-
-    def close(self) -> None:
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED)
-        try:
-            super().close()
-            for number, handler in self._before.items():
-                if handler is not None:  # not of Python
-                    signal.signal(number, handler)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-
-
-class Loop(_GivesBack, asyncio.SelectorEventLoop):
-    """Python's own loop."""
-
-
-def daemons_loop() -> asyncio.AbstractEventLoop:
-    """For thousands of messages a second: uvloop's where that is installed (extra ``fast``), else Python's."""
-    from dpgt_node.runtime.looking import Gathering
-
-    kinds: tuple[type, ...] = (Gathering, Loop)
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        kinds = (Gathering, _GivesBack, uvloop.Loop)
-    loop: asyncio.AbstractEventLoop = type("DaemonsLoop", kinds, {})()
-    return loop

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -61,7 +60,7 @@ def parse_run(text: str, source: str, base: Path) -> RunConfig:
 def demo_toml(*, private: bool = False) -> str:
     """The text of the demo's run file, which is also ``examples/demo.toml``; or ``examples/demo-private.toml``."""
     name = "demo-private.toml" if private else "demo.toml"
-    return resources.files("dpgt_node.config").joinpath(name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def parse_document(document: Mapping[str, object], source: str, base: Path) -> RunConfig:

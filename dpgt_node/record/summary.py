@@ -10,7 +10,6 @@ import math
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, fields, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +165,8 @@ def with_alone(summary: Summary, known: Mapping[str, float]) -> Summary:
 
 def versions() -> dict[str, str]:
     """Versions of this package, Python and the libraries that decide the bits; absent packages are left out."""
+    from importlib import metadata  # and with it email and more, which little else needs
+
     found = {"python": platform.python_version()}
     for name, package in (("dpgt_node", "dpgt-node"), ("numpy", "numpy"), ("grpcio", "grpcio"), ("scipy", "scipy"),
                           ("protobuf", "protobuf"), ("cryptography", "cryptography")):  # fmt: skip

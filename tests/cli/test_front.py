@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -11,6 +13,7 @@ import pytest
 from dpgt_node import __version__, cli
 from dpgt_node.cli.running.launch import last_status
 from dpgt_node.cli.running.live import plain_line
+from dpgt_node.config import demo_toml
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from tests.report.synthetic import digits_run, rows_of, summary_of
 
@@ -34,6 +37,27 @@ def test_nothing_is_named_where_nothing_is_near(capsys: pytest.CaptureFixture[st
     assert cli.run(["xyzzy"]) == 2
     said = capsys.readouterr().err
     assert "No such command 'xyzzy'." in said and "Did you mean" not in said
+
+
+def test_a_verb_that_only_asks_imports_no_event_loop_and_nothing_of_the_network(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(demo_toml(), encoding="utf-8")
+    heavy = (
+        "asyncio",
+        "ssl",
+        "socket",
+        "grpc",
+        "google.protobuf",
+        "importlib.metadata",
+        "email",
+        "zipfile",
+        "tempfile",
+    )
+    code = (
+        "import sys; from dpgt_node import cli; code = cli.run(['check', 'run.toml']); "
+        f"print(code, [name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
 
 
 def test_the_list_says_of_each_verb_what_its_own_help_says() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.cli import common, signals
+from dpgt_node.cli import common
+from dpgt_node.cli.running.loops import daemons_loop
 from dpgt_node.errors import ExitCode
 from tests.e2e.processes import ENDLESS, Launch, interrupted, no_traceback, quadratic, same_bits
 
@@ -31,7 +32,7 @@ def test_the_loop_gives_signals_back() -> None:
         await asyncio.wait_for(seen.wait(), 60)
         return type(loop).__mro__[3].__module__
 
-    assert common.run_async(main(), signals.daemons_loop) == "uvloop"
+    assert common.run_async(main(), daemons_loop) == "uvloop"
     assert signal.getsignal(signal.SIGTERM) is before
 
 

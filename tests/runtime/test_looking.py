@@ -13,7 +13,8 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from dpgt_node.cli import common, signals
+from dpgt_node.cli import common
+from dpgt_node.cli.running.loops import daemons_loop
 from dpgt_node.runtime.looking import Gathering
 
 
@@ -112,4 +113,4 @@ def test_it_is_grpc_that_is_gathered() -> None:
         assert isinstance(loop, Gathering)
         return loop.gathers
 
-    assert common.run_async(main(), signals.daemons_loop) == 1
+    assert common.run_async(main(), daemons_loop) == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from dpgt_node.cli import common, lazy, logs, signals
+from dpgt_node.cli.running.loops import daemons_loop
 from dpgt_node.errors import ConfigError, ExitCode
 
 
@@ -87,7 +88,7 @@ def coordinator(
         return outcome.conclude.exit_code
 
     lazy.settle()
-    return common.run_async(main(), signals.daemons_loop)
+    return common.run_async(main(), daemons_loop)
 
 
 async def _report(out: Path, stop: asyncio.Event, code: ExitCode) -> Path | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dpgt_node.cli import common, lazy, logs, signals
+from dpgt_node.cli.running.loops import daemons_loop
 from dpgt_node.errors import ConfigError, ExitCode
 
 ORDER_S = 4.5
@@ -92,7 +93,7 @@ def node(
             logging.getLogger(__name__).info("peak resident memory %.0f MiB", process.peak_rss_mib())
 
     lazy.settle()
-    return common.run_async(main(), signals.daemons_loop)
+    return common.run_async(main(), daemons_loop)
 
 
 def _dialled(given: tuple[str, ...], agents: tuple[str, ...]) -> dict[str, str]:

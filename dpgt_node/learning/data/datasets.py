@@ -7,7 +7,6 @@ modules of their own.
 from __future__ import annotations
 
 import gzip
-import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,7 +35,6 @@ __all__ = ["ARRAYS", "I64", "MAX_CLASSES", "Dataset", "load_dataset", "load_file
 DIGITS_FILE = Path(__file__).with_name("digits.csv.gz")
 DIGITS_TEST = 359
 _STATED = f', or state layout = "{LAST}" under [data]'
-_TORN = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
 
 
 def load_dataset(
@@ -209,6 +207,9 @@ def _plugin(name: str) -> Dataset:
 
 
 def _read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    from zipfile import BadZipFile
+
+    torn = (OSError, EOFError, KeyError, ValueError, BadZipFile, zlib.error, NotImplementedError, MemoryError)
     problems: list[Problem] = []
     arrays: dict[str, npt.NDArray[np.generic]] = {}
     try:
@@ -224,9 +225,9 @@ def _read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
                     continue
                 try:
                     arrays[name] = archive[name]
-                except _TORN as error:
+                except torn as error:
                     problems.append(Problem(str(path), name, f"cannot be read (torn file, or Python objects): {error}"))
-    except (*_TORN, TypeError, AttributeError) as error:  # an .npy is no context manager
+    except (*torn, TypeError, AttributeError) as error:  # an .npy is no context manager
         if isinstance(error, OSError) and error.errno is not None:
             raise ConfigError.one(str(path), "", f"cannot be read: {error.strerror}") from error
         # numpy would advise to load a pickle
