@@ -65,6 +65,7 @@ class Participant:
         self._covers = Covers(agent, len(names)) if covered else None
         self._ears = Ears(names, agent, digests)
         self._recorded = recorded
+        self._mixed = agent.done_through
         self._head = (-1, b"")
         self._receivers = receivers
         patience = dict.fromkeys(agent.peers, distrust_ns)
@@ -197,7 +198,6 @@ class Participant:
 
     def _step_agent(self, event: t.AgentEvent, out: list[Any], now_ns: int) -> None:
         agent = self.agent
-        mixed = agent.done_through
         try:
             effects: Sequence[Any] = agent.step(event, now_ns)
         except DpgtError as error:
@@ -207,7 +207,8 @@ class Participant:
             effects = self._covers.among(event, effects)
         if effects:
             self._emit(effects, out, now_ns)
-        if agent.done_through != mixed:
+        if (mixed := agent.done_through) != self._mixed:
+            self._mixed = mixed
             self._moved(out, now_ns)
 
     def _beat(self, tick: t.Tick, out: list[Any], now_ns: int) -> None:

@@ -55,6 +55,7 @@ from dpgt_node.protocol.told import told
 GOING = frozenset({SessionPhase.LEAVING, SessionPhase.FAREWELL, SessionPhase.ENDED})
 _OPEN = frozenset({ReceiverPhase.OPEN, ReceiverPhase.FULL})
 _WITHIN = frozenset({s.Say, s.Told, t.Finish, s.Broke, s.Abandoned})
+_ROUND, _STREAM = frozenset({t.Advanced, t.ReleaseReady, t.Persisted}), frozenset({Heard, Taken})
 MakeAgent = Callable[[s.RunRead, s.RunBegun], AgentMachine]
 
 
@@ -80,8 +81,7 @@ class Session:
         self._uplink: Uplink
         self._shortfall = ""
         self._back_again = False
-        self._stop_code = ExitCode.STOPPED
-        self._exit = s.Exit(ExitCode.STOPPED)
+        self._stop_code, self._exit = ExitCode.STOPPED, s.Exit(ExitCode.STOPPED)
         self._until_ns = 0
         self.receivers = {name: Receiver(peers.name, peers.names.index(name)) for name in peers.streams_in}
 
@@ -131,7 +131,14 @@ class Session:
         if self._phase is SessionPhase.ENDED and not isinstance(event, Accepted):
             return ()
         try:
-            self._take(event, out, now_ns)
+            often = (kind := type(event)) in _ROUND or (kind in _STREAM and event.call.peer != COORDINATOR)
+            inside = self._inside if often and self._phase is SessionPhase.INSIDE else None
+            if inside is None:
+                self._take(event, out, now_ns)
+            elif _WITHIN.isdisjoint(map(type, effects := inside.step(event, now_ns))):
+                return effects
+            else:
+                self._emit(effects, out, now_ns)
         except NoAgreement as error:
             self._refuse(error, out, now_ns)
         except DpgtError as error:  # what was refused by, or cannot be believed of, the coordinator: it had its say
@@ -140,8 +147,6 @@ class Session:
 
     def _take(self, event: Any, out: list[Any], now_ns: int) -> None:
         match event:
-            case t.Advanced() | t.ReleaseReady() | t.Persisted():  # first what comes in every round
-                self._step_inside(event, out, now_ns)
             case Heard() | Taken() | Opened() | Ended():
                 self._of_call(event, out, now_ns)
             case t.Tick():
@@ -149,7 +154,8 @@ class Session:
             case Accepted():
                 self._accept(event, out, now_ns)
             case s.Begin(advertise):
-                self._begin(advertise, now_ns)
+                self._phase, self._advertise = SessionPhase.OUTSIDE, advertise
+                self._uplink = Uplink.of(self._terms, self._register, saved=self.saved, now_ns=now_ns)
                 self._emit(self._uplink.step(t.Tick(), now_ns), out, now_ns)
             case s.RunRead():
                 self._run_read(event, out, now_ns)
@@ -237,10 +243,6 @@ class Session:
 
     # --- the coordinator's messages -----------------------------------------------------------------------------
 
-    def _begin(self, advertise: str, now_ns: int) -> None:
-        self._phase, self._advertise = SessionPhase.OUTSIDE, advertise
-        self._uplink = Uplink.of(self._terms, self._register, saved=self.saved, now_ns=now_ns)
-
     def _register(self) -> m.Register:
         return joining.register(self._terms, self._peers.name, self._held, self.agent, self._run_id, self._advertise)
 
@@ -291,9 +293,8 @@ class Session:
     def _run_read(self, read: s.RunRead, out: list[Any], now_ns: int) -> None:
         if self._phase is not SessionPhase.READING:
             return
-        welcome = self._welcomed
-        if not self._is_the_ledger(welcome, read):
-            self._refuse(joining.old_copy(self._terms, self._peers.name, welcome), out, now_ns)
+        if not self._is_the_ledger(self._welcomed, read):
+            self._refuse(joining.old_copy(self._terms, self._peers.name, self._welcomed), out, now_ns)
             return
         self._phase, self._read = SessionPhase.BEGINNING, read
         out.append(s.BeginRun(self._run_id, read.recovered, finished=read.final is not None))
@@ -376,8 +377,7 @@ class Session:
         if not last_word:
             self._farewell(exit_, out, now_ns)
             return
-        self._phase, self._exit = SessionPhase.LEAVING, exit_
-        self._until_ns = now_ns + self._terms.farewell_ns
+        self._phase, self._exit, self._until_ns = SessionPhase.LEAVING, exit_, now_ns + self._terms.farewell_ns
         self._emit(last_word, out, now_ns)
 
     def _farewell(self, exit_: s.Exit, out: list[Any], now_ns: int) -> None:

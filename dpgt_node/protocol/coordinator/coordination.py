@@ -317,7 +317,8 @@ class Coordination:
             return
         if head and k > self._heads.get(name, (-1, b""))[0]:
             self._heads[name] = (k, head)
-            out.append(NoteHead(name, k, head))
+            again = bool(out) and isinstance(out[0], NoteHead) and out[0].name == name
+            out[:again] = [NoteHead(name, k, head)]  # of several rounds in one message the newest, before the rest
         if not self._dispute(seat, self._witnesses.words(name, k, message.words), out, now_ns):
             return
         self.pace.done(name, k - self.barrier.done(name), message.spent)
