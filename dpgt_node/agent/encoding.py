@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from dpgt_node.algo.methods import codes_of
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.roles import NOBODY, Roles
 from dpgt_node.errors import DpgtError, ExitCode, invariant
+from dpgt_node.privacy.laws.compiled import Loop, fixed
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import F64, Codes, Stream, WireDtype
 
@@ -27,6 +28,32 @@ A multiple of every sampler's CHUNK, so that the pieces have the bits of the who
 """
 _COPY_BELOW = 1 << 20
 _F8 = np.dtype("<f8")
+_LARGEST = np.finfo(np.float32).max
+Part = F64 | tuple[F64, F64]
+"""Some of a vector's numbers in their order, or two vectors whose sum they are; the first of the two may be spoilt."""
+
+
+def narrow(noisy: F64, public: F64, out: npt.NDArray[np.float32]) -> bool:
+    """``out`` = noisy + public, rounded to float32; (n,) each.  Whether all of it is finite.  For numba, but plain
+    Python.
+    """
+    finite = True
+    for i in range(out.size):
+        out[i] = np.float32(noisy[i] + public[i])
+        finite &= abs(out[i]) <= _LARGEST
+    return finite
+
+
+_NARROW = Loop(narrow)
+
+
+def added(part: Part) -> F64:
+    """The numbers of ``part``."""
+    if isinstance(part, np.ndarray):
+        return part
+    noisy, public = part
+    noisy += public
+    return noisy
 
 
 class Diverged(DpgtError):
@@ -146,7 +173,7 @@ class Encoder:
         small = 8 * dimension < _COPY_BELOW
         self._plain = small and role is None and codes is None and dtype == "float64"
 
-    def __call__(self, stream: Stream, k: int, values: F64 | Iterable[F64]) -> Payload:
+    def __call__(self, stream: Stream, k: int, values: F64 | Iterable[Part]) -> Payload:
         """The payload of ``values``, (d,), or of parts of it in their order; it may share memory with them.
 
         Raises Diverged, and OutOfReach where a code is missing.
@@ -154,14 +181,18 @@ class Encoder:
         if self._plain and isinstance(values, np.ndarray) and (values.size, values.dtype) == (self._dimension, _F8):
             sent = checked(values, self._name, k, stream.lower(), self._active).tobytes()
             return Payload(stream, k, "float64", self._dimension, sent, hashlib.sha256(sent).digest())
-        parts = iter((values,) if isinstance(values, np.ndarray) else values)
-        first, digest = next(parts), hashlib.sha256()
-        if first.size < self._dimension and self._role is None and self._codes is None:
+        parts: Iterator[Part] = iter((values,) if isinstance(values, np.ndarray) else values)
+        first, digest, as_it_is = next(parts), hashlib.sha256(), self._role is None and self._codes is None
+        if as_it_is and (not isinstance(first, np.ndarray) or first.size < self._dimension):
             wire = self._in_parts(stream, k, chain((first,), parts), digest)
-        elif self._role is None and self._codes is None and self._dtype == "float32":
-            wire = self._in_parts(stream, k, (first[at] for at in pieces(first.size)), digest)
+        elif as_it_is and self._dtype == "float32":
+            whole = added(first)
+            wire = self._in_parts(stream, k, (whole[at] for at in pieces(whole.size)), digest)
         else:
-            wire = self._whole(stream, k, np.concatenate((first, *parts)) if first.size < self._dimension else first)
+            whole = added(first)
+            if whole.size < self._dimension:
+                whole = np.concatenate((whole, *map(added, parts)))
+            wire = self._whole(stream, k, whole)
             digest.update(np.ascontiguousarray(wire).data)
         data: bytes | memoryview
         if wire.nbytes < _COPY_BELOW:
@@ -180,14 +211,18 @@ class Encoder:
             return coded(self._codes, values, self._name, k, stream, self._active)
         return checked(values.astype(self._format, copy=False), self._name, k, stream.lower(), self._active)
 
-    def _in_parts(self, stream: Stream, k: int, parts: Iterable[F64], digest: Any) -> npt.NDArray[Any]:
+    def _in_parts(self, stream: Stream, k: int, parts: Iterable[Part], digest: Any) -> npt.NDArray[Any]:
         wire, end = np.empty(self._dimension, self._format), 0
+        fast = _NARROW.of(self._dimension) if self._dtype == "float32" else None
         for values in parts:
-            part = wire[end : end + values.size]
-            part[:] = values
-            # A value beyond the range of float32 would be sent as infinity.
-            digest.update(checked(part, self._name, k, stream.lower(), self._active))
-            end += values.size
+            size = values.size if isinstance(values, np.ndarray) else values[0].size
+            part = wire[end : end + size]
+            if fast is None or isinstance(values, np.ndarray) or not fast(*map(fixed, values), part):
+                part[:] = added(values)
+                # A value beyond the range of float32 would be sent as infinity.
+                checked(part, self._name, k, stream.lower(), self._active)
+            digest.update(part)
+            end += size
         invariant(end == self._dimension, "the parts are the whole vector")
         return wire
 

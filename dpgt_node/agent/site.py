@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from dpgt_node.agent.encoding import Part
 from dpgt_node.algo.graph import Edge
 from dpgt_node.algo.methods.base import GRADIENT_NOISE, Exchanged, Mix, Rounds, Seen
 from dpgt_node.algo.methods.robust import Guard, mix_of
@@ -37,7 +38,7 @@ class Tools:
 
     gradient: Callable[[int, F64, I64 | None], tuple[F64, I64]]
     perturb: Callable[[Stream, int, F64, Sequence[slice]], Iterator[F64]]
-    encode: Callable[[Stream, int, F64 | Iterable[F64]], Payload]
+    encode: Callable[[Stream, int, F64 | Iterable[Part]], Payload]
     table: Table
     draw: Callable[[int], I64]
     coins: Callable[[int, F64, BinomialCode], F64]
@@ -105,7 +106,7 @@ class AgentSite:
     def noised(self, stream: Stream, k: int, private: F64, public: F64, rounded: Rounds | None = None) -> None:
         """Send ``(private + noise) + public``, rounded where ``rounded`` says how."""
         self.draws.append((stream, stream))
-        released: F64 | Iterable[F64]
+        released: F64 | Iterable[Part]
         if rounded is None and len(self.tools.parts) > 1:
             released = self._released(stream, k, private, public)
         else:
@@ -114,11 +115,10 @@ class AgentSite:
             released = noisy if rounded is None else rounded(noisy)
         self.payloads = (*self.payloads, self.tools.encode(stream, k, released))
 
-    def _released(self, stream: Stream, k: int, private: F64, public: F64) -> Iterator[F64]:
+    def _released(self, stream: Stream, k: int, private: F64, public: F64) -> Iterator[Part]:
         parts = self.tools.parts
         for at, noisy in zip(parts, self.tools.perturb(stream, k, private, parts), strict=True):
-            noisy += public[at]
-            yield noisy
+            yield noisy, public[at]
 
     def perturbed(self, k: int, private: F64, seen: Seen) -> F64:
         """g~_k.  Its charge stands with this round's first vector, unless another one carries it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.roles import Roles, parse_role
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.laws import gaussian_sampler, grid_sampler
+from dpgt_node.privacy.laws.compiled import COMPILED_FROM
 from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.protocol.types import DrawRelease
 from tests.learning.cases import run
@@ -52,11 +54,46 @@ def test_a_payload_of_pieces_is_that_of_the_whole(dtype, sizes):
     assert whole.data == values.astype(dtype).tobytes() and whole.sha256 == hashlib.sha256(whole.data).digest()
 
 
+def pairs(noisy, public, ends):
+    return list(zip(np.split(noisy.copy(), ends), np.split(public, ends), strict=True))
+
+
+@pytest.mark.parametrize("loop", [None, encoding.narrow])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_payload_of_noise_and_what_it_hides_is_that_of_the_sum(monkeypatch, dtype, loop):
+    monkeypatch.setattr(encoding, "_NARROW", SimpleNamespace(of=lambda d: loop))
+    noisy, public = np.random.default_rng(5).normal(size=(2, 700)) * np.geomspace(1e-44, 1e15, 700)
+    send = Encoder("a", 700, dtype, None)
+    assert send("X", 3, iter(pairs(noisy, public, [200, 400]))) == send("X", 3, noisy + public)
+    assert send("X", 3, iter([(noisy.copy(), public)])) == send("X", 3, noisy + public)
+    for value in (np.nan, np.inf, -np.inf, *((1e39, -1e39) if dtype == "float32" else ())):
+        far = noisy.copy()
+        far[650] = value
+        with np.errstate(all="ignore"), pytest.raises(Diverged, match="x is no longer finite in round 3"):
+            send("X", 3, iter(pairs(far, public, [200, 400])))
+
+
+@pytest.mark.fast
+def test_narrowed_by_numba_from_some_size_on(monkeypatch):
+    d = COMPILED_FROM + 5
+    noisy, public = np.random.default_rng(6).normal(size=(2, d)) * np.geomspace(1e-44, 1e15, d)
+    noisy[7], public[7] = -0.0, -0.0
+    send = Encoder("a", d, "float32", None)
+    compiled = send("Y", 3, iter(pairs(noisy, public, [COMPILED_FROM // 2])))
+    assert encoding._NARROW.ready and compiled == send("Y", 3, noisy + public)
+    far = noisy.copy()
+    for value in (np.nan, np.inf, 1e39):
+        far[-1] = value
+        with np.errstate(all="ignore"), pytest.raises(Diverged, match="y is no longer finite in round 3"):
+            send("Y", 3, iter(pairs(far, public, [COMPILED_FROM // 2])))
+
+
 def test_a_role_replaces_what_is_released_in_pieces_as_well():
     role = Sources((Source(parse_role("poison value=3 stream=X"), None),))
     values = np.random.default_rng(4).normal(size=300)
     for stream, expected in (("X", [3.0] * 300), ("Y", values.tolist())):
-        for given in (values, iter(np.split(values, 3))):
+        half = values / 2  # exact
+        for given in (values, iter(np.split(values, 3)), iter(pairs(half, half, [100, 200]))):
             assert Encoder("a", 300, "float64", None, role)(stream, 0, given).array().tolist() == expected
 
 
