@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import selectors
 import socket
 import threading
 from collections import deque
@@ -15,7 +16,7 @@ import pytest
 
 from dpgt_node.cli import common
 from dpgt_node.cli.running.loops import daemons_loop
-from dpgt_node.runtime.looking import Gathering
+from dpgt_node.runtime.looking import Busy, Gathering
 
 
 class Events:
@@ -99,6 +100,36 @@ def test_no_event_is_missed_whenever_it_comes() -> None:
         runner.run(hear(events, many))
         thread.join()
     assert events.taken == list(range(many))
+
+
+def test_a_busy_loop_looks_every_other_time_and_hears_all_the_same() -> None:
+    steps, asked = 1000, [0, 0]
+
+    async def main(way: int, near: socket.socket, far: socket.socket) -> bytes:
+        loop = asyncio.get_running_loop()
+        poll = selectors.DefaultSelector.select
+
+        def counted(selector: Any, timeout: float | None = None) -> Any:
+            asked[way] += 1
+            return poll(selector, timeout)
+
+        heard: list[bytes] = []
+        loop.add_reader(near, lambda: heard.append(near.recv(1)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(selectors.DefaultSelector, "select", counted)
+            for step in range(steps):  # it never waits
+                if step == steps // 2:
+                    far.send(b"x")
+                await asyncio.sleep(0)
+        loop.remove_reader(near)
+        return b"".join(heard)
+
+    for way, make in enumerate((Busy, selectors.DefaultSelector)):
+        near, far = socket.socketpair()
+        made = functools.partial(asyncio.SelectorEventLoop, make())
+        with near, far, asyncio.Runner(loop_factory=made) as runner:
+            assert runner.run(main(way, near, far)) == b"x"
+    assert abs(asked[0] - steps // 2) <= 2 <= abs(asked[1] - steps // 2) and asked[1] >= steps
 
 
 def test_it_is_grpc_that_is_gathered() -> None:

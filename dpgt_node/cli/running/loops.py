@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Callable
 from types import FrameType
@@ -15,8 +14,8 @@ from dpgt_node.cli.signals import ASKED, ending_signals
 class _GivesBack(asyncio.AbstractEventLoop):
     """Gives signals back, at its end, to whoever had them before; none is lost in between, and none meets nobody."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self._before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {
             number: signal.getsignal(number) for number in ending_signals()
         }
@@ -38,12 +37,15 @@ class Loop(_GivesBack, asyncio.SelectorEventLoop):
 
 def daemons_loop() -> asyncio.AbstractEventLoop:
     """For thousands of messages a second: uvloop's where that is installed (extra ``fast``), else Python's."""
-    from dpgt_node.runtime.looking import Gathering
+    from dpgt_node.runtime.looking import Busy, Gathering
 
     kinds: tuple[type, ...] = (Gathering, Loop)
-    with contextlib.suppress(ImportError):
+    given: tuple[Busy, ...] = ()
+    try:
         import uvloop
 
         kinds = (Gathering, _GivesBack, uvloop.Loop)
-    loop: asyncio.AbstractEventLoop = type("DaemonsLoop", kinds, {})()
+    except ImportError:
+        given = (Busy(),)
+    loop: asyncio.AbstractEventLoop = type("DaemonsLoop", kinds, {})(*given)
     return loop
