@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
@@ -83,10 +84,11 @@ def read_sum(path: Path) -> ReleasedSum | None:
     try:
         with path.open("rb") as file:
             head = parse_json(file.readline(_HEAD_BYTES))
-            data = file.read()
-        if hashlib.sha256(data).hexdigest() != head["sha256"]:
+            data = np.empty(os.fstat(file.fileno()).st_size - file.tell(), dtype=np.uint8)
+            whole = file.readinto(data.data) == data.size
+        if not whole or hashlib.sha256(data.data).hexdigest() != head["sha256"]:
             raise StoreError(f"{path}: torn: its bytes are not those that were stored")
-        total = np.array(np.frombuffer(data, dtype="<f8"))
+        total = data.view("<f8")  # where it was read: it may be as long as all the model
         return ReleasedSum(bytes.fromhex(head["run_id"]), int(head["first"]), int(head["through"]), total)
     except FileNotFoundError:
         return None
