@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from dpgt_node import figures
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.towards import sharing
 from dpgt_node.algo.schedule import Schedule
@@ -251,13 +252,13 @@ def _unreachable(
 ) -> ConfigError:
     """No noise is enough: say what the largest noise gives."""
     largest = _with_scales(run, np.full(run.n, _LARGEST_SCALE), ratio)
-    floor = float(_costs(largest, accountant, accounts, colluding).max())
+    floor = figures.epsilon(float(_costs(largest, accountant, accounts, colluding).max()))
     releases = len(Schedule.from_config(run).releases)
     return ConfigError.one(
         "command line",
         "--epsilon",
         f"{epsilon:g} is out of reach with K = {run.K}: what the sampler's own rounding adds to {releases} releases "
-        f"is {floor:.3g} already, whatever the noise; the nearest possible is above {floor:.3g}",
+        f"is {floor} already, whatever the noise; the nearest possible is above {floor}",
     )
 
 

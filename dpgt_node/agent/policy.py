@@ -13,6 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Protocol
 
+from dpgt_node import figures
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.towards import ASSUMPTIONS, Sharing, sharing
 from dpgt_node.config.model import RunConfig
@@ -67,12 +68,14 @@ class _Option:
 class _Worth:
     """What stands beside an epsilon in a sentence: its word.
 
-    ``samples``: D.  ``enforced``: whether clips enforce C in this run; ``others``: in all earlier ones.
+    ``samples``: D.  ``enforced``: whether clips enforce C in this run; ``others``: in all earlier ones.  ``cap``: of
+    the same sentence.
     """
 
     samples: int | None
     enforced: bool
     others: bool
+    cap: float | None
 
     def run(self, accountant: str, cost: float | None, delta: float) -> str:
         """Of this run."""
@@ -89,7 +92,7 @@ class _Worth:
 
     def _said(self, accountant: str | None, epsilon: float | None, delta: float, held: bool) -> str:
         word = strength(accountant, epsilon, delta, samples=self.samples, enforced=held)
-        return f"{math.inf if epsilon is None else epsilon:.6g} ({word})"
+        return f"{figures.epsilon(math.inf if epsilon is None else epsilon, self.cap)} ({word})"
 
 
 class Costing(Protocol):
@@ -231,7 +234,7 @@ def _capped(
         mine = Spent("this run", {name: account.total(name)}, run.privacy.delta, declared=False)
         alone = tally([mine], SOUND, name, at)
         words = "any finite epsilon" if policy.epsilon_max is None else f"{key} = {policy.epsilon_max:g}"
-        worth = _Worth(samples, run.privacy.enforced, not any(one.declared for one in counted))
+        worth = _Worth(samples, run.privacy.enforced, not any(one.declared for one in counted), policy.epsilon_max)
         shortfall = _shortfall(words, run, name, alone, best, before, _earlier(len(counted)), through, worth)
     return Verdict(tuple(problems), through, shortfall, option.accountant, tuple(warnings), best)
 

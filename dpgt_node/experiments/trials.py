@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from dpgt_node import figures
 from dpgt_node.adversary.audit.bounds import Bound, Measure, guess_bound, threshold_bound
 from dpgt_node.adversary.audit.canaries import Mask
 from dpgt_node.adversary.audit.divergence import renyi_bound
@@ -187,7 +188,8 @@ def judge(
         verdict: Verdict = "refuted" if refuted else "no power" if realised < LITTLE * claimed else "not refuted"
         note = ""
         if verdict == "no power":
-            note = f"{len(absent)} canary trials a world show {realised:.3g} at most: this audit could not have told"
+            most = figures.number(realised)
+            note = f"{len(absent)} canary trials a world show {most} at most: this audit could not have told"
         claims.append(Claim(run.algorithm.mechanism, accountant, claimed, realised, refuted, verdict, note=note))
         bounds[accountant] = bound
     if foreign:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from statistics import median
 
+from dpgt_node import figures
 from dpgt_node.types import Stream
 from dpgt_node.values import dataclass
 
@@ -35,9 +36,9 @@ class Outlier:
     def line(self, receiver: str) -> str:
         """What agent ``receiver`` says with it."""
         return (
-            f"outlier: {self.stream} of {self.sender} lay {self.ratio:.3g} times as far as is usual at {receiver} in "
-            f"round {self.k}, and far beyond the others in {self.rounds} rounds so far: it attacks, or its data or its "
-            "settings are of another kind"
+            f"outlier: {self.stream} of {self.sender} lay {figures.number(self.ratio)} times as far as is usual at "
+            f"{receiver} in round {self.k}, and far beyond the others in {self.rounds} rounds so far: it attacks, or "
+            "its data or its settings are of another kind"
         )
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from dpgt_node import figures
 from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError
-from dpgt_node.report import attack_table, text
+from dpgt_node.report import attack_table
 from dpgt_node.report.attack_table import VERDICTS
 from dpgt_node.report.pictures import data_uri
 from dpgt_node.report.plots import Curves, draw_roc, draw_roc_log
@@ -185,7 +186,7 @@ def _words(key: object) -> str:
 
 
 def _number(value: object) -> str:
-    return "–" if value is None else value if isinstance(value, str) else text.number(float(str(value)), 4)
+    return "–" if value is None else value if isinstance(value, str) else figures.number(float(str(value)), 4)
 
 
 def _picture(number: int, entry: Mapping[str, Any], arrays: Arrays) -> Picture | None:

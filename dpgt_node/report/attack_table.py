@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpgt_node.report import text
+from dpgt_node import figures
 from dpgt_node.values import dataclass
 
 VERDICTS = {
@@ -238,10 +238,10 @@ def _line(name: str, verdict: str, findings: Sequence[Mapping[str, Any]]) -> Lin
     several = got.value is not None and got.agent and len(set(agents)) > 1
     cells = (
         got.words or "–",
-        text.number(got.value),
-        "–" if got.low is None or got.high is None else f"{text.number(got.low)} to {text.number(got.high)}",
-        text.number(got.guess),
-        text.number(got.predicted),
+        figures.number(got.value),
+        "–" if got.low is None or got.high is None else f"{figures.number(got.low)} to {figures.number(got.high)}",
+        figures.number(got.guess),
+        figures.number(got.predicted),
         f"{whose}; value of {got.agent}" if several else whose,
     )
     return Line(name, verdict, VERDICTS[verdict], cells)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dpgt_node import figures
 from dpgt_node.documents import read_json
 from dpgt_node.errors import ConfigError
-from dpgt_node.report import text
 from dpgt_node.values import dataclass
 
 FILE = "adversary/audit.json"
@@ -61,7 +61,7 @@ def section(document: Mapping[str, Any]) -> Section:
 
 
 def _finding(one: Mapping[str, Any]) -> Line:
-    chance = "" if one["p"] is None else f" (p = {text.number(float(one['p']), 2)})"
+    chance = "" if one["p"] is None else f" (p = {figures.number(float(one['p']), 2)})"
     verdict = str(one["verdict"])
     return Line(
         str(one["agent"]),
@@ -81,4 +81,4 @@ def _claim(one: Mapping[str, Any]) -> Line:
 
 
 def _number(value: object) -> str:
-    return "–" if value is None else value if isinstance(value, str) else text.number(float(str(value)), 4)
+    return "–" if value is None else value if isinstance(value, str) else figures.number(float(str(value)), 4)

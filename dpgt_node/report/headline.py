@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpgt_node import figures
 from dpgt_node.algo.methods import method_of
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, EPSILONS
@@ -26,10 +27,10 @@ def _learnt(run: RunConfig, summary: Summary, rivals: Rivals | None) -> Answer:
     if worst is None:
         return Answer(question, "not shown", summary.no_accuracy or "no agent has an accuracy yet")
     if worst.accuracy_test is None:
-        middle = text.number(text.middle(agent.loss_train for agent in summary.agents), 4)
+        middle = figures.number(text.middle(agent.loss_train for agent in summary.agents), 4)
         said = f"training loss of the worst agent, {worst.name}; median {middle}"
         said += f". No test accuracy: {summary.no_accuracy}" if summary.no_accuracy else ""
-        return Answer(question, f"loss {text.number(worst.loss_train, 4)}", said)
+        return Answer(question, f"loss {figures.number(worst.loss_train, 4)}", said)
     middle = text.percent(text.middle(agent.accuracy_test for agent in summary.agents))
     said = f"test accuracy of the worst agent, {worst.name}; median {middle}"
     if (guess := guessing.guess_rate(run, rivals)) is not None:
@@ -48,7 +49,7 @@ def _privacy(run: RunConfig, summary: Summary) -> Answer:
         return Answer(question, "no epsilon: no protection", why_no_epsilon(run, summary), "bad")
     value = text.largest_epsilon(summary, accountant)
     word, what = epsilons.word(summary, accountant, value), "epsilon" if accountant in EPSILONS else "delta"
-    shown = f"{what} {text.epsilon(value)}: {'no' if word == 'none' else word} protection"
+    shown = f"{what} {figures.epsilon(value)}: {'no' if word == 'none' else word} protection"
     label = epsilons.label(accountant, summary.privacy.delta)
     return Answer(question, shown, f"{_worth(run, summary, accountant, value)}; {label}", _KIND[word])
 
@@ -96,6 +97,6 @@ def _took(summary: Summary) -> Answer:
     parts = [text.pace(summary)]
     least = "at least " if text.sent_in_part(summary, *summary.agents) else ""
     parts += [f"{least}{text.size(sum(sent))} sent"] if sent else []
-    parts += [] if summary.consensus_error is None else [f"consensus error {text.number(summary.consensus_error)}"]
+    parts += [] if summary.consensus_error is None else [f"consensus error {figures.number(summary.consensus_error)}"]
     parts.append(text.restarts(summary))
     return Answer("What it took", f"{summary.rounds:,} rounds", "; ".join(part for part in parts if part))

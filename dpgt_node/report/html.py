@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from dpgt_node import figures
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import load_run
@@ -350,7 +351,7 @@ def _agents(run: RunConfig, summary: Summary, worst: AgentSummary | None, rivals
         colour = Mark("thick", "--worst") if last else Mark("", f"--s{i}")
         cells = [text.percent(agent.accuracy_test)]
         cells += [text.percent(alone.get(agent.name))] if alone else []
-        cells += [text.number(agent.loss_train, 4)]
+        cells += [figures.number(agent.loss_train, 4)]
         for name in accountants:
             value = agent.epsilon[name]
             cells.append(text.judged(value, epsilons.word(summary, name, value)))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from dpgt_node import figures
 from dpgt_node.accounts import towards
 from dpgt_node.accounts.towards import Towards
 from dpgt_node.algo.methods import method_of
@@ -122,8 +123,8 @@ def privacy_statement(run: RunConfig, summary: Summary) -> tuple[str, ...]:
         if largest is not None and hit_rate(largest, 0.0, 1e-4) >= 1.0:
             what = "An epsilon" if accountant in EPSILONS else "A delta"
             found.append(
-                f"{what} of {epsilon(largest)} ({epsilons.qualifier(accountant, summary.privacy.delta)}) protects "
-                "nothing, even where it holds: every hit is possible with less than one false alarm in 10,000."
+                f"{what} of {figures.epsilon(largest)} ({epsilons.qualifier(accountant, summary.privacy.delta)}) "
+                "protects nothing, even where it holds: every hit is possible with less than one false alarm in 10,000."
             )
     if (warning := delta_warning(summary.privacy.delta, summary.privacy.samples)) is not None:
         found.append(warning[0].upper() + warning[1:] + ".")
@@ -236,10 +237,9 @@ def pace(summary: Summary) -> str:
     if seconds is None or rate is None:
         return ""
     if not was_resumed(summary):
-        return f"in {duration(seconds)}, {number(rate)} rounds/s"
-    return (
-        f"(the last {_timed(summary):,} of them, since it was resumed, in {duration(seconds)}, {number(rate)} rounds/s)"
-    )
+        return f"in {duration(seconds)}, {figures.number(rate)} rounds/s"
+    speed = f"{figures.number(rate)} rounds/s"
+    return f"(the last {_timed(summary):,} of them, since it was resumed, in {duration(seconds)}, {speed})"
 
 
 def was_resumed(summary: Summary) -> bool:
@@ -281,30 +281,10 @@ def noise_scale(stream: NoiseStream | None) -> str:
     return text if stream.kind == "constant" else f"exponent {text}"
 
 
-def epsilon(value: float | None) -> str:
-    """``48,210`` · ``12.35`` · ``1.23e+17`` · ``infinite``; a dash where none applies."""
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "infinite"
-    if value >= 1e9:
-        return f"{value:.3g}"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-
-
-def judged(value: float | None, word: str, shown: str | None = None) -> str:
+def judged(value: float | None, word: str) -> str:
     """An epsilon and what it is worth, ``7.75 (weak)``; a dash alone where there is no value."""
-    shown = epsilon(value) if shown is None else shown
+    shown = figures.epsilon(value)
     return shown if value is None or math.isnan(value) or not word else f"{shown} ({word})"
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """``digits`` significant digits, or all before the point below 10^9; a dash where there is no value."""
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "infinite"
-    return f"{value:,.0f}" if 10**digits - 0.5 <= abs(value) < 1e9 else f"{value:.{digits}g}"
 
 
 def accuracy(value: float | None) -> str:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpgt_node import figures
 from dpgt_node.agent.noise import account_for
 from dpgt_node.agent.policy import Verdict, judge
 from dpgt_node.algo.graph import Topology
@@ -171,7 +172,7 @@ def test_all_numbers_of_a_shortfall_are_at_one_delta():
     found = verdict(Policy(1e-3, 1e-5, "gdp"), run)
     whole = found.total
     assert whole.epsilon > account_of(run).total("gdp") and float(whole.delta) == 1e-5
-    assert found.shortfall.startswith(f"this run costs {whole.epsilon:.6g} (")
+    assert found.shortfall.startswith(f"this run costs {figures.epsilon(whole.epsilon)} (")
     assert "under gdp and delta 1e-05: " in found.shortfall and found.shortfall.count("delta") == 1
     again = verdict(Policy(1e-3, None, "gdp"), run_of(law="gaussian", C="clip_l2 = 0.5"), spent=[spent(1e-5, gdp=0.5)])
     alone = account_of(run_of(law="gaussian", C="clip_l2 = 0.5")).total("gdp")

@@ -17,7 +17,7 @@ from PIL import Image
 from pyarrow import parquet
 from safetensors.numpy import load_file
 
-from dpgt_node import cli
+from dpgt_node import cli, figures
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
@@ -154,7 +154,9 @@ def test_the_statement_names_what_matters(tmp_path):
         "made to be as hard as the training samples of digits",
     ):
         assert part in text
-    assert "replace-one" in text and "enforced" in text and f"{data['agents'][0]['epsilon']['tight']:.6g}" in text
+    assert (
+        "replace-one" in text and "enforced" in text and figures.epsilon(data["agents"][0]["epsilon"]["tight"]) in text
+    )
     assert set(data["files"]) == {"model.safetensors", "run.toml"}
     assert {p.name for p in (tmp_path / "e").iterdir()} == {*data["files"], "privacy.json", "PRIVACY.md"}
 
@@ -402,9 +404,9 @@ def test_the_statement_says_what_all_runs_on_the_data_have_cost(tmp_path):
     assert known["epsilon"] == pytest.approx(total, rel=1e-6) and known["delta"] == 3e-5
     assert known["runs"] == [bytes([n]).hex() * 16 for n in (1, 2, 3)] and known["runs"][-1] == data["run"]["run_id"]
     text = (tmp_path / "e/PRIVACY.md").read_text()
-    said = f"epsilon {known['epsilon']:.6g} (strong), delta 3e-05 (gdp x3 composed: mu {3**0.5 * mu:.4g})"
+    said = f"epsilon {figures.epsilon(known['epsilon'])} (strong), delta 3e-05 (gdp x3 composed: mu {3**0.5 * mu:.4g})"
     claim = text.split("\n\n")[1]
-    assert f"epsilon {own:.6g} (strong), delta 1e-05 (accountant gdp).**" in claim
+    assert f"epsilon {figures.epsilon(own)} (strong), delta 1e-05 (accountant gdp).**" in claim
     assert f"**That is this run alone. All runs on the data: of agent-1 {said}.**" in claim
     others = f"{'01' * 16}, {'02' * 16}"
     assert f'- agent-1, data set "ward 7": this run and 2 other runs ({others}): {said}.' in text

@@ -96,4 +96,4 @@ def test_the_last_frame_of_a_run_is_its_end() -> None:
     run = digits_run()
     line = plain_line(last_status(summary_of(run, rows_of(run)), run.K))
     assert line.startswith("finished  k 200/200  rounds/s 83.4  worst test accuracy 0.874 (agent-5)")
-    assert "ETA" not in line and "53995.2 (none)" in line
+    assert "ETA" not in line and "53,995 (none)" in line

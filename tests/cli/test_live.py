@@ -54,7 +54,7 @@ def local(run: RunConfig) -> RunConfig:
 def test_plain_line() -> None:
     assert plain_line(status()) == (
         "k 120/200  rounds/s 85.3  worst test accuracy 0.860 (agent-3)  consensus error 0.012  "
-        "epsilon (gdp, delta 1e-05) 1234.5  ETA 0.94 s"
+        "epsilon (gdp, delta 1e-05) 1,234  ETA 0.94 s"
     )
 
 
@@ -88,7 +88,7 @@ def test_an_end_has_nobody_missing_and_no_time_left() -> None:
     left = tuple(replace(agent, connected=False) for agent in status().agents)
     over = replace(status(state="stopped"), agents=left, over=True)
     assert eta_s(over) is None and "not connected" not in plain_line(over) and "ETA" not in plain_line(over)
-    assert "epsilon (gdp, delta 1e-05) 1234.5" in plain_line(over)
+    assert "epsilon (gdp, delta 1e-05) 1,234" in plain_line(over)
     assert "not connected: agent-1, agent-2, agent-3 and 2 more" in plain_line(replace(over, over=False))
 
 
@@ -170,7 +170,7 @@ def test_terminal_shows_one_table_and_gives_the_cursor_back() -> None:
         view.update(status(121))
     shown = printed(out)
     assert HEAD in shown and "k 121/200" in shown and "agent-5" in shown and "ETA" in shown
-    assert "rounds/s 85.3" in shown and "0.860" in shown and "1234.5" in shown
+    assert "rounds/s 85.3" in shown and "0.860" in shown and "1,234" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
 
 
@@ -236,7 +236,7 @@ def test_summary(tmp_path: Path) -> None:
     assert f"Worst agent: {worst.name}, test accuracy {worst.accuracy_test:.3f}" in shown
     assert (
         "epsilon (Lemma 5; conditional)" in " ".join(shown.split())
-        and "48210.0" in shown
+        and "48,210" in shown
         and "402" in shown
         and "2.09\u00a0MB" in shown
     )
@@ -266,7 +266,7 @@ Epsilon of each agent's whole transcript
 │ Gaussian (delta = 1e-05)          │ 7.5 (weak) │ 7.625 (weak) │ 7.75 (weak) │ 7.875 (weak) │   8 (weak) │
 └───────────────────────────────────┴────────────┴──────────────┴─────────────┴──────────────┴────────────┘
 The paper mechanism at the same scale, K, m and C (Laplace noise, C = 2 taken in L1): Lemma 5 (paper; conditional) = \
-50004.5 (none) at most
+50,004 (none) at most
 Privacy: replace-one, per-sample gradients differ by at most 2 in L2; enforced: every per-sample gradient is clipped; \
 gaussian noise, mechanism noise-once.
 """
@@ -352,7 +352,7 @@ def test_summary_of_many_agents_shows_the_largest_epsilon(tmp_path: Path) -> Non
         [cell.strip() for cell in line.split("│")[1:-1]] for line in printed(out).splitlines() if "Gaussian" in line
     ]
     assert rows == [["Gaussian (delta = 1e-05)", "8.5 (weak)", "8 (weak)"]]
-    assert re.search("┃ +largest ┃ +median ┃", printed(out)) and "= 50008.5" in printed(out)
+    assert re.search("┃ +largest ┃ +median ┃", printed(out)) and "= 50,008" in printed(out)
 
 
 def test_summary_where_no_accountant_has_a_value(tmp_path: Path) -> None:

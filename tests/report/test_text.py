@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import pytest
-
 from dpgt_node.config.model import NoiseStream, Privacy
 from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
@@ -16,20 +14,9 @@ from dpgt_node.report import text
 from tests.report.synthetic import digits_run, summary_of
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(None, "–"), (math.nan, "–"), (math.inf, "infinite"), (0.0, "0"), (0.31684, "0.3168"), (12.345, "12.35"),
-     (999.9, "999.9"), (48210.3, "48,210"), (3e17, "3e+17")],
-)  # fmt: skip
-def test_epsilon(value: float | None, shown: str) -> None:
-    assert text.epsilon(value) == shown
-
-
 def test_other_formats() -> None:
     assert [text.accuracy(v) for v in (None, 0.8612)] == ["–", "0.861"]
     assert [text.percent(v) for v in (None, 0.8612)] == ["–", "86.1\u00a0%"]
-    assert [text.number(v) for v in (None, math.nan, math.inf, 85.31)] == ["–", "–", "infinite", "85.3"]
-    assert [text.number(v) for v in (999.7, 12345.6, -4321.0, 2e9)] == ["1,000", "12,346", "-4,321", "2e+09"]
     assert [text.span(v) for v in (0.45, 0.0042, 1.7, 200.0)] == ["450 ms", "4.2 ms", "1.7 s", "3 min 20 s"]
     assert [text.size(v) for v in (None, 12, 999_700, 2_093_616, 10**13)] == [
         "–",

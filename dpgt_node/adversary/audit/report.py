@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
+from dpgt_node import figures
 from dpgt_node.adversary.audit import finding
 from dpgt_node.adversary.audit.bounds import Bound
 from dpgt_node.adversary.audit.finding import Finding
@@ -83,10 +84,10 @@ def to_text(audits: Sequence[Audit], findings: Sequence[Finding] = ()) -> str:
         lines += [f"{audit.agent}, seen by {audit.vantage}: {_evidence_base(audit)}, {sure}"]
         rows = [("mechanism", "accountant", "claimed", "realised", "verdict", "")]
         for claim in audit.claims:
-            realised = "-" if claim.realised is None else f"{claim.realised:.4g}"
+            realised = "-" if claim.realised is None else figures.epsilon(claim.realised)
             note = claim.note or _evidence(audit.bounds.get(claim.accountant))
             verdict = claim.verdict.upper() if claim.refuted else claim.verdict
-            rows.append((claim.mechanism, claim.accountant, f"{claim.claimed:.4g}", realised, verdict, note))
+            rows.append((claim.mechanism, claim.accountant, figures.epsilon(claim.claimed), realised, verdict, note))
         widths = [max(len(row[column]) for row in rows) for column in range(5)]
         lines += ["  " + "  ".join([*map(str.ljust, row[:5], widths), row[5]]).rstrip() for row in rows]
         of = "the transcript" if audit.confidence is None else "the clearest trial"

@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 
+from dpgt_node import figures
 from dpgt_node.adversary.audit.replay import Replay, World, no_noise_shows
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.types import F64
@@ -129,6 +130,6 @@ def witness(mechanism: str, claimed: Mapping[str, float | None], ratio: Ratio, *
         refuted = realised - ratio.doubt > epsilon
         verdict: Verdict = "refuted" if refuted else "no power" if reach < LITTLE * epsilon else "not refuted"
         if verdict == "no power":
-            note = f"this pair of data sets can show {reach:.3g} at most: it says nothing about the claim"
+            note = f"this pair of data sets can show {figures.number(reach)} at most: it says nothing about the claim"
         claims.append(Claim(mechanism, accountant, epsilon, realised, refuted, verdict, reach, note))
     return claims

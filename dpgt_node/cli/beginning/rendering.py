@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from dpgt_node import figures
 from dpgt_node.cli.wrapping import WIDTH
 from dpgt_node.config import to_toml
 
@@ -121,7 +122,8 @@ def useless(chosen: Choice, samples: Sequence[int]) -> str:
     found, staying = chosen.plan, chosen.staying
     worst = (found.outcome if staying is None else staying.exchange).worst
     below = "" if worst >= found.chance else f". {_BELOW}"
-    start = "" if found.begins is None else f"; from about epsilon = {found.begins:.2g} on it would learn"
+    begins = None if found.begins is None else figures.number(found.begins, 2)
+    start = "" if begins is None else f"; from about epsilon = {begins} on it would learn"
     return (
         f"nothing learns at epsilon = {found.target.epsilon:g} from {min(samples):,} samples an agent: expect guessing "
         f"({100 * found.chance:.1f} %){start}. More samples an agent, more agents or fewer features help too{below}"
@@ -201,8 +203,8 @@ def _searched_reasons(reasons: dict[str, list[str]], found: Plan, searched: Foun
     if not found.kept:
         reasons["scheme"].append("alpha, beta: fast mixing against the noise that mixing feeds through this graph")
     reasons["scheme"].append(
-        f"gamma: {c.gamma / found.one_step:.2g} of the step that solves the steepest direction in one round; gamma K "
-        "says how far the run gets, and noise grows with it"
+        f"gamma: {figures.number(c.gamma / found.one_step, 2)} of the step that solves the steepest direction in one "
+        "round; gamma K says how far the run gets, and noise grows with it"
     )
     if not found.kept_clip:
         reasons["privacy"].append(f"clip: chosen with the steps on {stand_in}")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dpgt_node import figures
 from dpgt_node.accounts.towards import ASSUMPTIONS
 from dpgt_node.cli import wrapping
 from dpgt_node.config.model import RunConfig
@@ -71,7 +72,7 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
         f"{summary.rounds:,} rounds {text.pace(summary)}".strip(),
     ]
     if summary.consensus_error is not None:
-        head.append(f"consensus error {text.number(summary.consensus_error)}")
+        head.append(f"consensus error {figures.number(summary.consensus_error)}")
     head.append(f"{epsilons.releases(run, summary.rounds - 1):,} releases an agent")
     style = "bold red" if guessing.learnt_nothing(run, summary, rivals) else "bold"
     say(console, "  ".join(head), style)
@@ -80,7 +81,7 @@ def print_summary(run: RunConfig, summary: Summary, out_dir: Path, console: Cons
     if worst is not None and worst.accuracy_test is not None:
         console.print(Text(f"Worst agent: {worst.name}, test accuracy {text.accuracy(worst.accuracy_test)}"))
     elif worst is not None:
-        console.print(Text(f"Worst agent: {worst.name}, training loss {text.number(worst.loss_train, 4)}"))
+        console.print(Text(f"Worst agent: {worst.name}, training loss {figures.number(worst.loss_train, 4)}"))
     if said := text.alone_line(summary.agents, rivals) or text.no_accuracy_line(summary):
         say(console, said)
     if said := text.restarts(summary):
@@ -138,7 +139,7 @@ def _print_epsilons(summary: Summary, console: Console) -> None:
     paper = epsilons.comparison(summary)
     if paper is not None:
         label, largest = epsilons.comparison_label(summary), _largest(paper)
-        say(console, f"{label}: {LEMMA5.label} = {text.judged(largest, 'none', _epsilon(largest))} at most")
+        say(console, f"{label}: {LEMMA5.label} = {text.judged(largest, 'none')} at most")
 
 
 def _why_silent(lines: Sequence[epsilons.Line]) -> list[str]:
@@ -176,7 +177,7 @@ def _judged(summary: Summary, accountant: str, value: float | None) -> Text:
 def coloured(value: float | None, word: str) -> Text:
     """In red where it protects nothing."""
     void = value is not None and word == "none"
-    return Text(text.judged(value, word, _epsilon(value)), style="red" if void else "")
+    return Text(text.judged(value, word), style="red" if void else "")
 
 
 def _largest(values: Sequence[float | None]) -> float | None:
@@ -192,7 +193,7 @@ def _summary_table(run: RunConfig, summary: Summary, rivals: Rivals | None, widt
     columns: dict[str, Sequence[str | Text]] = {
         "test accuracy": [text.accuracy(agent.accuracy_test) for agent in agents],
         "alone": [text.accuracy(alone.get(agent.name)) for agent in agents],
-        "training loss": [text.number(agent.loss_train, 4) for agent in agents],
+        "training loss": [figures.number(agent.loss_train, 4) for agent in agents],
     }
     if accountant is not None:
         head = epsilons.head(accountant, summary.privacy.delta)
@@ -220,10 +221,3 @@ def _summary_table(run: RunConfig, summary: Summary, rivals: Rivals | None, widt
         marked = agent is worst and everybody > 1
         table.add_row(Text(agent.name), *cells, style="bold yellow" if marked else "")
     return table
-
-
-def _epsilon(value: float | None) -> str:
-    """As the brief line of a script likes it: no thousands separators (``48210.3``)."""
-    if value is None:
-        return "–"
-    return f"{value:.1f}" if 10 <= value < 1e9 else text.epsilon(value)

@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from dpgt_node import figures
 from dpgt_node.cli.running.ended import ROWS_MAX, coloured, print_warnings, say
 from dpgt_node.config.model import RunConfig
 from dpgt_node.record import epsilons
@@ -145,12 +146,12 @@ def plain_line(status: LiveStatus) -> str:
     parts = [] if status.state == "running" else [status.state]
     parts.append(f"k {status.k}/{status.K}")
     if status.rounds_per_second is not None:
-        parts.append(f"rounds/s {text.number(status.rounds_per_second)}")
+        parts.append(f"rounds/s {figures.number(status.rounds_per_second)}")
     worst = _by_accuracy(status.agents)[:1]
     if worst and worst[0].accuracy_test is not None:
         parts.append(f"worst test accuracy {text.accuracy(worst[0].accuracy_test)} ({worst[0].name})")
     if status.consensus_error is not None:
-        parts.append(f"consensus error {text.number(status.consensus_error, 2)}")
+        parts.append(f"consensus error {figures.number(status.consensus_error, 2)}")
     largest = _largest_epsilon(status)
     if largest is not None:
         parts.append(f"{status.epsilon_head} {_worth(largest).plain}")
@@ -218,8 +219,8 @@ def _head(status: LiveStatus) -> RenderableType:
 
 def _foot(status: LiveStatus) -> Text:
     parts = [
-        f"rounds/s {text.number(status.rounds_per_second)}",
-        f"consensus error {text.number(status.consensus_error, 2)}",
+        f"rounds/s {figures.number(status.rounds_per_second)}",
+        f"consensus error {figures.number(status.consensus_error, 2)}",
         f"ETA {text.duration(eta_s(status))}",
     ]
     if len(status.agents) > ROWS_MAX:

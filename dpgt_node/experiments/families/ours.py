@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dpgt_node import figures
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS
@@ -273,7 +274,7 @@ def _row(measured: Measured, cell: Cell, jobs: Sequence[Job]) -> tuple[str, ...]
     return (
         cell.dataset, str(cell.agents), cell.partition, f"{cell.epsilon:g}", cell.label, str(run.K), gamma,
         f"{100 * sum(values) / len(values):.2f} %", f"{100 * min(values):.2f}, {100 * max(values):.2f}",
-        f"{spent:.4g} ({about[0]['accountant']})",
+        f"{figures.epsilon(spent)} ({about[0]['accountant']})",
         "all its data" if cell.method == CENTRAL.name else f"{_sent(measured, jobs[0]):,} bytes",
     )  # fmt: skip
 

@@ -28,6 +28,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from dpgt_node import figures
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE, CONDITIONAL, SOUND, called
 from dpgt_node.privacy.laws.law import Guarantee
 from dpgt_node.values import dataclass
@@ -155,7 +156,7 @@ def total(parts: Sequence[Part], delta_max: Fraction | None = None) -> Total | N
         one = _COMPOSERS[kind]
         measured = one.measured(add_up(part.amount for part in members))
         epsilons.append(one.epsilon_of(measured, _below(share)) if measured < math.inf else math.inf)
-        words.append(f"{_names(members)} composed: {kind} {measured:.4g}")
+        words.append(f"{_names(members)} composed: {kind} {figures.number(measured, 4)}")
     if plain:
         words.append(_names(plain) if len(plain) == 1 else f"sum of {_names(plain)}")
     conditional = any(part.by in CONDITIONAL for part in parts)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpgt_node import figures
 from dpgt_node.config.emit import document
 from dpgt_node.config.graphs.sparse import SparseRows
 from dpgt_node.config.model import RunConfig
-from dpgt_node.report import text
 
 _SHOWN_MAX = 60
 _ABSENT = object()
@@ -41,7 +41,7 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return text.number(value, 6)
+        return figures.number(value, 6)
     if isinstance(value, SparseRows):
         return f"{len(value)} × {len(value)}, {len(value.weights)} entries"
     if isinstance(value, list | tuple):

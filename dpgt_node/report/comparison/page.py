@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from dpgt_node import figures
 from dpgt_node.config.model import RunConfig
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
@@ -190,7 +191,7 @@ def _least_epsilon(runs: Sequence[Compared]) -> Answer:
         return Answer(
             "Best protected", "none of them protects", "no epsilon here is a guarantee that hides anything", "bad"
         )
-    value = f"{best.letter}: epsilon {text.epsilon(best.epsilon)}"
+    value = f"{best.letter}: epsilon {figures.epsilon(best.epsilon)}"
     return Answer("Best protected", value, f"{best.word} protection; worst agent {text.percent(best.worst)}")
 
 
@@ -314,5 +315,5 @@ def _attack_table(runs: Sequence[Compared]) -> Table | None:
 def _got(one: Reached | None) -> str:
     if one is None:
         return "not run"
-    value = f" ({text.number(one.value)})" if one.value is not None else ""
+    value = f" ({figures.number(one.value)})" if one.value is not None else ""
     return f"{one.verdict}{value}"

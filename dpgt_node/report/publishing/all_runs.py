@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpgt_node import figures
 from dpgt_node.privacy.accountants.composition import Total
 from dpgt_node.privacy.strength import strength
 from dpgt_node.values import dataclass
@@ -87,7 +88,7 @@ def _together(known: Mapping[str, Any]) -> str:
         return f"no finite epsilon, because run {known['unbounded']} has none."
     pure = f"delta {known['delta']:g}" if known["delta"] else "pure"
     condition = ", only where every declared C holds" if known["declared"] else ""
-    return f"epsilon {known['epsilon']:.6g} ({known['strength']}), {pure} ({known['recipe']}){condition}."
+    return f"epsilon {figures.epsilon(known['epsilon'])} ({known['strength']}), {pure} ({known['recipe']}){condition}."
 
 
 def _shortened(names: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dpgt_node import figures
 from dpgt_node.accounts.towards import ASSUMPTIONS, Towards
 from dpgt_node.privacy.accountants.lemma5 import LEMMA5
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, APPROXIMATE
@@ -98,7 +99,8 @@ def _claim(data: Mapping[str, Any]) -> str:
     alone = f"{data['agents'][0]['name']} (what the others' cost is theirs to say)"
     whose = "every agent" if len(data["agents"]) > 1 else alone
     kind = f"delta {delta:g}" if headline in APPROXIMATE else "pure"
-    claim = f"ifferential privacy for one replaced sample of {whose}: epsilon {worst:.6g} ({data['strength']}), {kind}"
+    spent = f"epsilon {figures.epsilon(worst)} ({data['strength']}), {kind}"
+    claim = f"ifferential privacy for one replaced sample of {whose}: {spent}"
     # A declared C is whoever wrote the run file saying so: the claim must not be shorter than its condition.
     believed = not data["enforced"] and data["C"] is not None
     claim = (f"Only if no gradient exceeds the declared C = {data['C']:g}: d" if believed else "D") + claim
@@ -112,4 +114,4 @@ def _enforcement(data: Mapping[str, Any]) -> str:
 
 
 def _cell(value: float | str | None, word: str) -> str:
-    return "-" if value is None else f"{value if isinstance(value, str) else f'{value:.6g}'} ({word})"
+    return "-" if value is None else f"{value if isinstance(value, str) else figures.epsilon(value)} ({word})"

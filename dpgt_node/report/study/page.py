@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from dpgt_node import figures
 from dpgt_node.documents import read_json
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
-from dpgt_node.report import adversary_html, attack_table, audit_html, text
+from dpgt_node.report import adversary_html, attack_table, audit_html
 from dpgt_node.report.attack_table import MEANINGS, VERDICTS
 from dpgt_node.report.comparison import page
 from dpgt_node.report.comparison.page import Figure, Row, Table
@@ -221,4 +222,4 @@ def _skipped(seen: Sequence[_Seen]) -> list[tuple[str, str]]:
 
 
 def _number(value: object) -> str:
-    return "–" if value is None else value if isinstance(value, str) else text.number(float(str(value)), 4)
+    return "–" if value is None else value if isinstance(value, str) else figures.number(float(str(value)), 4)

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Collection, Sequence
 
+from dpgt_node import figures
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.towards import Sharing, sharing
 from dpgt_node.agent.policy import Verdict, judge
@@ -84,9 +85,10 @@ def check_unrecorded(charges: Sequence[Charge], run_id: bytes, account: AgentAcc
         for name, before in charge.cost.items():
             value = now.get(name)
             if before is not None and value is not None and value < before < math.inf and not within(before, value):
+                was, would = figures.epsilon(before, value), figures.epsilon(value, before)
                 raise OtherTerms(
-                    f"run {run_id.hex()} cost {before:.6g} under {name} through round {charge.k}, and with these data "
-                    f"it would have cost {value:.6g}: they are not the data it was begun with. Bring those back, or "
+                    f"run {run_id.hex()} cost {was} under {name} through round {charge.k}, and with these data "
+                    f"it would have cost {would}: they are not the data it was begun with. Bring those back, or "
                     f'start a new run. What this one spent of data set "{charge.terms.data_id}" stays spent'
                 )
 
@@ -158,12 +160,13 @@ class Request:
             delta = f", delta {float(one.delta):g}" if one.delta else ""
             proven = held and not one.conditional
             word = strength(None, one.epsilon, float(one.delta), samples=self.samples, enforced=proven)
-            return f"epsilon {one.epsilon:.6g} ({word}){delta} ({one.recipe or 'no finite value'})"
+            return f"epsilon {figures.epsilon(one.epsilon, cap)} ({word}){delta} ({one.recipe or 'no finite value'})"
 
         own, whole = (tally(spent, SOUND, policy.accountant, most) for spent in ([mine], [*others, mine]))
         earlier = f"{len(others)} other run{'' if len(others) == 1 else 's'}"
         cap = policy.epsilon_max
-        left = "" if cap is None else f"; {max(0.0, cap - whole.epsilon):.6g} of epsilon_max = {cap:g} remain"
+        rest = None if cap is None else figures.epsilon(max(0.0, cap - whole.epsilon))
+        left = "" if rest is None else f"; {rest} of epsilon_max = {cap:g} remain"
         return (
             f'data set "{self.data_id}": rounds 0..{k} of this run cost {said(own)}, with {earlier} '
             f"{said(whole)}{left}; {adjacency(self.run)}"

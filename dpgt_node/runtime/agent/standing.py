@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Collection, Mapping
 
+from dpgt_node import figures
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.config import RunConfig
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
@@ -71,7 +72,7 @@ class Standing:
             parts.append(f"ETA {left:.0f} s")
         if (cost := self.cost) is not None:
             head = epsilons.head(cost.accountant, cost.delta)
-            parts.append(f"{head} {cost.spent:.4g} of {cost.total:.4g} ({cost.word})")
+            parts.append(f"{head} {figures.epsilon(cost.spent)} of {figures.epsilon(cost.total)} ({cost.word})")
         if self.late:
             more = ", ..." if len(self.late) > NAMES_SHOWN else ""
             parts.append("late: " + ", ".join(self.late[:NAMES_SHOWN]) + more)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from dpgt_node import figures
 from dpgt_node.accounts.towards import sharing
 from dpgt_node.agent.noise import account_for
 from dpgt_node.agent.policy import Verdict, judge
@@ -22,7 +23,7 @@ from dpgt_node.privacy.accountants.composition import Spent, Total, tally
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS, SOUND
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.record.summary import to_json
-from dpgt_node.report.text import epsilon, judged
+from dpgt_node.report.text import judged
 from dpgt_node.runtime.agent.budget import Request, also_known
 from dpgt_node.runtime.store.ledger import Charge
 from dpgt_node.runtime.store.runs import RunInfo
@@ -272,7 +273,7 @@ def _policy(answer: Answer) -> list[tuple[str, str]]:
     if verdict.shortfall is not None:
         found.append(("because", verdict.shortfall))
     if (left := _remains(answer)) is not None and answer.allowed:
-        cap = f"epsilon {epsilon(left)} of {policy.epsilon_max:g}, as a plain difference"
+        cap = f"epsilon {figures.epsilon(left)} of {policy.epsilon_max:g}, as a plain difference"
         often = f"{_MOST} or more runs" if answer.more == _MOST else f"{answer.more} more runs"
         found.append(("remains", f"{cap}; {'1 more run' if answer.more == 1 else often} like it would fit"))
     return [*found, *(("note", line) for line in verdict.warnings)]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from dpgt_node import figures
 from dpgt_node.config import RunConfig
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.documents import parse_json
@@ -191,7 +192,7 @@ def line(reply: m.StatusReply, unknown: str = "") -> str:
             parts.append(f"worst test accuracy {worst.accuracy_test:.3f} ({worst.name})")
     if (spent := _most(reply)) is not None and reply.accountant is not None:
         head = epsilons.head(reply.accountant, reply.delta or 0.0)
-        parts.append(f"{head} {spent.epsilon:.4g} ({spent.strength})")
+        parts.append(f"{head} {figures.epsilon(spent.epsilon)} ({spent.strength})")
     if reply.slowest is not None:
         parts.append(reply.slowest.line())
     if late := late_agents(reply):

@@ -15,7 +15,7 @@ import cryptography
 import grpc
 import numpy as np
 
-from dpgt_node import __version__
+from dpgt_node import __version__, figures
 from dpgt_node.agent.noise import account_for
 from dpgt_node.agent.policy import DELTAS
 from dpgt_node.algo.graph import Topology
@@ -196,7 +196,8 @@ def _policy(config: NodeConfig, run: RunConfig, oracle: Oracle | None, data_root
         delta = float(alone.delta)
         word = strength(accountant, alone.epsilon, delta, samples=oracle.samples, enforced=privacy.enforced)
         named = f"{called(accountant)}, delta {delta:g}" if delta else called(accountant)
-        found = f"the run costs epsilon {alone.epsilon:.6g} ({named}): {'no' if word == 'none' else word} protection"
+        cost_of_it = f"epsilon {figures.epsilon(alone.epsilon)} ({named})"
+        found = f"the run costs {cost_of_it}: {'no' if word == 'none' else word} protection"
     also = also_known(request.ids())
     runs = f"{len(spent)} run{'' if len(spent) == 1 else 's'}" if spent else "no run"
     found += f"\n{runs} on this data set{also} before"

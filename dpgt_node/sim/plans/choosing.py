@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from dpgt_node import figures
 from dpgt_node.accounts.planner import Target
 from dpgt_node.config import RunConfig
 from dpgt_node.errors import ConfigError
@@ -105,7 +106,7 @@ class Choice:
         """The accuracy of the worst agent, and where learning begins, in a sentence."""
         found = self.plan
         known = f"{100 * found.outcome.worst:.0f} %" if self.staying is None else self.staying.expected
-        begins = "" if found.begins is None else f" Learning begins at about epsilon {found.begins:.2g}."
+        begins = "" if found.begins is None else f" Learning begins at about epsilon {figures.number(found.begins, 2)}."
         model = found.run.model.name
         whose = "" if model == "softmax" else f" These figures are softmax's: {model} is not rehearsed."
         return (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from dpgt_node import figures
 from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.accounts.planner import Route, Target
 from dpgt_node.agent.noise import accounts_for, check_range
@@ -56,7 +57,7 @@ class Frame:
             target.source,
             "--epsilon",
             f"{target.epsilon:g} needs so little noise that the sampler cannot cover a clipped gradient "
-            f"({problem}); {possible:.3g} is possible, or no noise at all (noise.multiplier = 0)",
+            f"({problem}); {figures.epsilon(possible)} is possible, or no noise at all (noise.multiplier = 0)",
         )
 
     def _range_problem(self, run: RunConfig) -> str | None:

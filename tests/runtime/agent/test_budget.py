@@ -306,7 +306,7 @@ async def test_an_agent_counts_what_its_data_cost_under_another_id(
             '"renamed": rounds 0..30 of this run cost epsilon 31 (none) (tight), with 0 other runs epsilon'
             in caplog.text
         )
-        assert caplog.text.count("; 8.99997 of epsilon_max = 40 remain; ") == 2, "at the start and at the end"
+        assert caplog.text.count("; 9 of epsilon_max = 40 remain; ") == 2, "at the start and at the end"
         assert "the run begins: " in caplog.text and "the run ended here: " in caplog.text
     known = 'data set "renamed" (also known as "ward"): the data are the same, bit for bit' in caplog.text
     assert known is not fits

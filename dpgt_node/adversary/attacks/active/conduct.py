@@ -37,6 +37,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from dpgt_node import figures
 from dpgt_node.adversary.attack import Finding, NotApplicable, Options, Result
 from dpgt_node.adversary.attacks.common import result, targets
 from dpgt_node.adversary.inference import estimators as es
@@ -209,7 +210,7 @@ def _finding(v: es.View, found: tuple[Test, ...], vouched: frozenset[Stream]) ->
             k, worst = int(beyond[0]), float(np.nanmax(ratio))
             notes.append(
                 f"{one.stream} of round {k} is the first of {beyond.size} that no gradients within the clip explain; "
-                f"the worst is {worst:.3g} times as far as they and the noise reach"
+                f"the worst is {figures.number(worst)} times as far as they and the noise reach"
             )
             measured[f"{one.stream.lower()}_first_round"] = float(k)
             certain |= k == 0 or vouched >= ({"Y"} if one.stream == "Y" else {"X", "Y"})
