@@ -152,11 +152,9 @@ def test_the_statement_names_what_matters(tmp_path):
         "delta 1e-05",
         "agent-3",
         "made to be as hard as the training samples of digits",
+        *("replace-one", "enforced", figures.epsilon(data["agents"][0]["epsilon"]["tight"])),
     ):
         assert part in text
-    assert (
-        "replace-one" in text and "enforced" in text and figures.epsilon(data["agents"][0]["epsilon"]["tight"]) in text
-    )
     assert set(data["files"]) == {"model.safetensors", "run.toml"}
     assert {p.name for p in (tmp_path / "e").iterdir()} == {*data["files"], "privacy.json", "PRIVACY.md"}
 

@@ -62,7 +62,7 @@ SETTLE_BEATS = 3
 FAREWELL_NS = SECOND
 """After the end agents have this long to read Goodbye or Stop."""
 LATE_NS = 3 * SECOND
-"""After a finished or refused run, agents that were not connected have this long to come and hear so."""
+"""After a finished or refused run, agents that nobody could tell have this long to come and hear so."""
 
 
 class Coordination:

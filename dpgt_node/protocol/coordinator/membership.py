@@ -70,12 +70,15 @@ class _Doubted:
 
 @dataclass(slots=True)
 class Seat:
-    """``ready``: its process said Ready.  ``waiting``: messages that the transport has not taken."""
+    """``ready``: its process said Ready.  ``waiting``: messages that the transport has not taken.  ``stopped``: Stop is
+    among those that it was sent.
+    """
 
     call: Call
     register: m.Register
     ready: bool = False
     waiting: int = 0
+    stopped: bool = False
 
 
 class Membership:
@@ -175,6 +178,7 @@ class Membership:
 
     def _say(self, seat: Seat, message: m.CoordinatorMessage, out: Out) -> None:
         seat.waiting += 1
+        seat.stopped = seat.stopped or isinstance(message, m.StopMessage)
         if seat.waiting == QUEUE_MAX + 1:
             self._stuck.append(seat.call)
         out.append(Write(seat.call, message))
@@ -303,6 +307,7 @@ class Membership:
         out.append(Note("warning", f"refused {call.peer} at {address}: {refusal.reason}"))
         out += [Write(call, m.Refused(refusal.kind, (refusal.reason + refusal.own)[:1000])), End(call)]
         if refusal.ends_run:
+            self._told.add(call.peer)
             self._moved(co.AgentRefused(call.peer, refusal.reason), out, now_ns)
 
     def _admit(self, call: Call, address: str, register: m.Register, out: Out, now_ns: int) -> None:
@@ -359,6 +364,9 @@ class Membership:
 
     def _leave(self, call: Call, out: Out, now_ns: int) -> None:
         name = call.peer
+        seat = self._seated[call]
+        if seat.stopped and seat.waiting == 0:  # it left since it was told
+            self._told.add(name)
         del self._seated[call], self._seats[name]
         self._moved(co.AgentGone(name), out, now_ns)
         self._let_in(name, out, now_ns)

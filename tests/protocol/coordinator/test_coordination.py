@@ -290,6 +290,28 @@ def test_nobody_is_waited_for_after_another_end(status: str) -> None:
     assert stopped(Desk(), status)[-1] == ct.Exit()
 
 
+@pytest.mark.parametrize("read", [True, False])
+def test_who_left_because_of_stop_needs_no_second_word(read: bool) -> None:
+    """One that is gone before Stop has left the queue may come back and ask."""
+    desk = Desk()
+    calls = [desk.seat(name)[0] for name in NAMES]
+    desk.feed(co.StopRun("enough"), *(Taken(call, 0, int(not read and call.peer == "agent-2")) for call in calls))
+    assert desk.leave(*calls[:2]) == []
+    (conclude,) = desk.leave(calls[2])
+    assert (desk.feed(ct.Closed(replace(conclude, status="refused")))[-1] == ct.Exit()) is read
+
+
+def test_whose_run_file_differs_hears_it_at_once_and_the_coordinator_leaves_with_the_rest() -> None:
+    desk = Desk()
+    calls = [desk.seat(name)[0] for name in NAMES[:2]]
+    _, out = desk.register("agent-3", package_version="0.0.0")
+    assert any(isinstance(e, Write) and isinstance(e.message, m.StopMessage) for e in out)
+    desk.feed(*(Taken(call, 0, 0) for call in calls))
+    assert desk.leave(calls[0]) == []
+    (conclude,) = desk.leave(calls[1])
+    assert conclude.status == "refused" and desk.feed(ct.Closed(conclude))[-1] == ct.Exit()
+
+
 def test_a_refusal_is_as_good_as_hearing_the_end() -> None:
     desk = Desk()
     stopped(desk, "refused")
