@@ -125,7 +125,7 @@ class Scene:
                 await asyncio.sleep(0.01)
 
     async def all_hear_why(self, *names: str) -> None:
-        """After a refusal each agent that had left comes once more and hears the last word."""
+        """After a refusal that somebody did not hear, each agent comes once more and hears the last word."""
         await self.status(lambda reply: reply.state == "refused")
         for name in names or NAMES:
             await (await self.registers(name)).ends()

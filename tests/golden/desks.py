@@ -179,7 +179,6 @@ async def failures(s: Scene) -> None:
     await hand.say(up(refusal=pb.Refusal(kind=pb.POLICY, reason="the policy forbids it")))
     await s.all("stop")
     await s.close(*NAMES[:2])
-    await s.all_hear_why(*NAMES[:2])
     await hand.hang_up()
     await s.ends()
     s.hands.clear()
@@ -200,8 +199,6 @@ async def failures(s: Scene) -> None:
         await s.hands["agent-2"].say(up(failed=pb.Failed(exit_code=code, message="its words")))
         await s.all("stop")
         await s.close()
-        if code == 2:
-            await s.all_hear_why()
         await s.ends()
 
 
@@ -230,7 +227,6 @@ async def heads(s: Scene) -> None:
     await hand.say(up(refusal=pb.Refusal(kind=pb.DATA, reason="an old state directory")))
     await s.all("stop")
     await s.close(*NAMES[:2])
-    await s.all_hear_why(*NAMES[:2])
     await hand.hang_up()
     await s.ends()
 
@@ -245,7 +241,6 @@ async def old_state(s: Scene) -> None:
     await s.welcome("agent-2", run_id=RUN_ID, last_released_round=0, last_done_round=0)
     await s.all("stop")
     await s.close()
-    await s.all_hear_why()
     await s.ends()
 
 

@@ -199,8 +199,6 @@ class Node:
         await self._setup.sites.open()
         self._advertise = self._advertised(host, port)
         health = await serve_health(server, services.AGENT_SERVICE)
-        await server.start()
-        log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
         trust = asyncio.ensure_future(self._setup.security.watch())
         watch = Watch(
             self._run,
@@ -210,8 +208,10 @@ class Node:
             self._setup.oracle.samples,
             free=self._setup.test_keystream is not None,
         )
-        self._open_pages(self.session, watch, health)
         try:
+            await server.start()
+            log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
+            self._open_pages(self.session, watch, health)
             self._feed(s.Begin(self._advertise))
             if self._interrupted:
                 self._feed(s.Interrupted())
@@ -221,8 +221,10 @@ class Node:
             self._interpreter.stop()
             watch.close()
             trust.cancel()
-            await carried_through(self._leave(trust))  # the store is closed next: no thread may be at it
-            await server.stop(grace=0)
+            try:
+                await carried_through(self._leave(trust))  # the store is closed next: no thread may be at it
+            finally:
+                await carried_through(server.stop(grace=0))
 
     async def _leave(self, trust: asyncio.Future[None]) -> None:
         await self._asides.over()

@@ -12,6 +12,7 @@ from dpgt_node.errors import ExitCode
 from dpgt_node.protocol.coordinator.barrier import StopRun
 from dpgt_node.runtime.coordinator.daemon import Coordinator, Outcome
 from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, OutDir, blamed, hold, prepare, write_address
+from dpgt_node.runtime.interpreter import carried_through
 from dpgt_node.runtime.trust.channels import Security
 from dpgt_node.runtime.watching.sites import HEALTH, HTTP, METRICS, Sites
 from dpgt_node.wire import services
@@ -55,7 +56,10 @@ async def serve(
                 )
             finally:
                 watch.cancel()
-                await asyncio.gather(watch, return_exceptions=True)
+                try:
+                    await carried_through(server.stop(grace=0.2))
+                finally:
+                    await asyncio.gather(watch, return_exceptions=True)
     finally:
         await sites.close()
 
@@ -115,4 +119,3 @@ async def _serve(
         health.leave()
         coordinator.close()
         asked.cancel()
-        await server.stop(grace=0.2)

@@ -57,6 +57,36 @@ def _short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_module, "FAREWELL_S", 0.2)
 
 
+async def test_a_process_in_a_hurry_still_closes_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cancelled again while it takes leave.  A server that nobody stopped would go on answering."""
+    leaving, leave = asyncio.Event(), node_module.Node._leave
+
+    async def slow(node: node_module.Node, trust: asyncio.Future[None]) -> None:
+        leaving.set()
+        await asyncio.sleep(0.05)
+        await leave(node, trust)
+
+    monkeypatch.setattr(node_module.Node, "_leave", slow)
+    async with cluster(tmp_path) as c:
+        task = c.start("agent-1")
+        await eventually(
+            "it serves", lambda: c.nodes["agent-1"].session is not None and bool(c.nodes["agent-1"]._advertise)
+        )
+        host, port = c.nodes["agent-1"]._advertise.rsplit(":", 1)
+        await eventually("it listens", lambda: _answers(host, int(port)))
+        task.cancel()
+        await leaving.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled() and not _answers(host, int(port))
+
+
+def _answers(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=10):
+        return True
+    return False
+
+
 # --- strangers and intruders: turned away, and the run goes on -------------------------------------------------------
 
 
