@@ -6,7 +6,8 @@ scripts rely on; see ``docs/reference/commands.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import ClassVar
 
@@ -67,6 +68,17 @@ class ConfigError(DpgtError):
     def one(cls, source: str, key: str, message: str) -> ConfigError:
         """A ConfigError with a single problem."""
         return cls([Problem(source, key, message)])
+
+
+@contextmanager
+def naming_run_file(run_file: object) -> Iterator[None]:
+    """Problems of a run file whose name those who find them do not know get it: ``run_file``."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(
+            Problem(str(run_file), one.key, one.message) if one.source == "run file" else one for one in error.problems
+        ) from error
 
 
 def of_run_file(line: str, run_file: object) -> str:

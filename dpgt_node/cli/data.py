@@ -13,7 +13,7 @@ from dpgt_node.cli import common
 from dpgt_node.cli.wrapping import say
 from dpgt_node.config import RunConfig, load_run
 from dpgt_node.config.vocabulary import TOYS
-from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.errors import ConfigError, ExitCode, naming_run_file
 
 if TYPE_CHECKING:
     from dpgt_node.learning.data.census import Census
@@ -96,7 +96,8 @@ def alone(node_file: Path, test: Path | None, format_: str) -> ExitCode:
     if test is not None and node.data_path is None:
         raise ConfigError.one("command line", "--test", f"goes with data of the node's own, and {node_file} names none")
     judged_by = node.data_test if test is None else test.absolute()
-    found = trained(run, shard, data_root=common.data_root(), data_path=node.data_path, data_test=judged_by)
+    with naming_run_file(node.run):
+        found = trained(run, shard, data_root=common.data_root(), data_path=node.data_path, data_test=judged_by)
     if found is None:
         raise ConfigError.one(str(node.run), "data.dataset", f"'{run.data.dataset}' is a formula without samples")
     if format_ == "json":

@@ -179,3 +179,6 @@ def test_what_an_owner_reaches_alone_is_printed_on_its_host(tmp_path, capsys):
     node.write_text(NODE)
     assert cli.run(["data", "alone", str(node)]) == 2
     assert "is a formula without samples" in capsys.readouterr().err
+    (tmp_path / "run.toml").write_text(RUN + 'dataset = "npz:gone.npz"\nclasses = 2\n')
+    assert cli.run(["data", "alone", str(node)]) == 2
+    assert capsys.readouterr().err.startswith(f"dpgt data: {tmp_path / 'run.toml'}: data.dataset: cannot read ")

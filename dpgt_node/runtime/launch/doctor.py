@@ -24,7 +24,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
 from dpgt_node.config.privacy.cancelling import masks
-from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
+from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted, of_run_file
 from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data, oracle_and_digest
 from dpgt_node.learning.tables import table_size
 from dpgt_node.privacy.accountants.composition import Spent, tally
@@ -72,24 +72,29 @@ def _row(check: str, finding: Finding) -> Row:
     return Row(check, finding.status, finding.found, finding.todo)
 
 
-def _tried(check: str, attempt: Callable[[], Finding]) -> Row:
-    """A check that raises has failed with the error's words."""
+def _tried(check: str, attempt: Callable[[], Finding], run_file: Path | None = None) -> Row:
+    """A check that raises has failed with the error's words; ``run_file``: whose name they are to have."""
     try:
         return _row(check, attempt())
     except DpgtError as error:
-        return _row(check, failed("; ".join(str(error).splitlines()), "see the message"))
+        return _row(check, failed(_words(error, run_file), "see the message"))
+
+
+def _words(error: DpgtError, run_file: Path | None) -> str:
+    lines = str(error).splitlines()
+    return "; ".join(lines if run_file is None else (of_run_file(line, run_file) for line in lines))
 
 
 async def examine_node(config: NodeConfig, run: RunConfig, *, data_root: Path | None) -> list[Row]:
     """Every check of an agent's host."""
-    rows = [_run(run), _tried("in the run", lambda: _in_run(config, run))]
+    rows = [_run(run), _tried("in the run", lambda: _in_run(config, run), config.run)]
     oracle: Oracle | None = None
     if rows[-1].passed:
         rows_of_data, oracle = _data(config, run, data_root)
         rows += rows_of_data
-        rows.append(_tried("policy", lambda: _policy(config, run, oracle, data_root)))
+        rows.append(_tried("policy", lambda: _policy(config, run, oracle, data_root), config.run))
         if oracle is not None and _begun(config, run) is not None:
-            rows.append(_tried("goes on", lambda: _goes_on(config, run, data_root)))
+            rows.append(_tried("goes on", lambda: _goes_on(config, run, data_root), config.run))
         if (mine := _mine(config, run)) and mine[-1].finished:
             ended = f"run {mine[-1].run_id.hex()[:12]} of this run file is finished here"
             rows.append(_row("finished", passed(f"{ended}; a start is another run, and costs again")))
@@ -97,7 +102,7 @@ async def examine_node(config: NodeConfig, run: RunConfig, *, data_root: Path | 
     rows += _certificates(config)
     if rows[1].passed and (graph := masks(run)) is not None:
         partners = [run.graph.agents[j] for j in graph.partners(run.graph.agents.index(config.name))]
-        rows.append(_tried("shared noise", lambda: _shared(config, run, partners)))
+        rows.append(_tried("shared noise", lambda: _shared(config, run, partners), config.run))
     rows.append(_row("listen", hostcheck.listens(host, port)))
     rows += [_row(f"advertise{what}", found) for what, found in hostcheck.advertised(config)]
     rows.append(await _coordinator(config))
@@ -151,13 +156,13 @@ def _data(config: NodeConfig, run: RunConfig, data_root: Path | None) -> tuple[l
         odd = odd_about_data(run, data_root, config.data_path, config.data_test)
     except ConfigError as error:
         todo = "mend that; [data] of NODE.toml says where the agent's data are"
-        return [_row("data", failed(str(error).replace("\n", "; "), todo))], None
+        return [_row("data", failed(_words(error, config.run), todo))], None
     D = "no samples (closed form)" if oracle.samples is None else f"D = {oracle.samples} samples"
     known = tuple(oracle.samples if i == index else None for i in range(run.n))
     return [
         _row("data", passed(f"{D}, d = {oracle.dimension} parameters")),
         *(_row("data", warned(line, "see docs/reference/data.md")) for line in odd),
-        _tried("conditions", lambda: _conditions(run, known)),
+        _tried("conditions", lambda: _conditions(run, known), config.run),
     ], oracle
 
 

@@ -133,6 +133,14 @@ async def test_each_mistake_fails_its_own_row(what: str, host: Host) -> None:
     assert words in rows[check].found and rows[check].todo, rows[check]
 
 
+async def test_what_is_wrong_with_the_run_file_is_said_of_that_file(host: Host) -> None:
+    host.run = replace(host.run, data=Data("npz:/gone.npz", params={"classes": 2}))
+    found = (await host.rows())["data"]
+    assert found.status == "failed" and found.found.startswith(
+        f"{host.folder / 'run.toml'}: data.dataset: cannot read "
+    )
+
+
 @pytest.fixture
 def taken(host: Host) -> Iterator[None]:
     address, _, port = host.listen.rpartition(":")
