@@ -575,7 +575,7 @@ MUTANTS: dict[str, Mutant] = {
     "goodbye before the end is durable": _coordinator(DismissesFirst, "goodbye"),
     "twins are let in": _seats(LetsTwinsIn, "twins"),
     "a twin is doubted for a moment": _seats(DoubtsForAMoment, "twins"),
-    "a sign of life is not one": _seats(HearsNoSignOfLife, "twins", seed=60),
+    "a sign of life is not one": _seats(HearsNoSignOfLife, "twins", seed=400),
     "no successor is believed": _seats(BelievesNoSuccessor, "twins"),
     "what the first told of is forgotten": _seats(ForgetsWhatTheFirstToldOf, "twins", seed=65),
     "a twin's version ends the run": _seats(NamesTheVersionFirst, "twins", "end", seed=25),

@@ -15,7 +15,6 @@ from typing import Final
 
 import numpy as np
 
-from dpgt_node import figures
 from dpgt_node.adversary.audit.finding import Finding
 from dpgt_node.adversary.audit.recount import Recount, recount
 from dpgt_node.adversary.inference.observation import Facts
@@ -164,13 +163,12 @@ def _costs(found: _Found, books: Books, again: Recount) -> Iterator[Finding]:
                 continue
             cost, expected = row.cost.get(name), float(counted[at]) if books.hides else math.inf
             if cost is None:
-                faults.append(f"{row.stream} of round {row.k} has no cost, counted again {figures.epsilon(expected)}")
+                faults.append(f"{row.stream} of round {row.k} has no cost, counted again {expected:.6g}")
                 continue
             if 0.0 < expected < math.inf:
                 least, most = min(least, cost / expected), max(most, cost / expected)
             if not cost >= expected * (1.0 - BELOW):  # no number is no upper bound
-                should, says = figures.epsilon(expected, cost), figures.epsilon(cost, expected)
-                faults.append(f"{row.stream} of round {row.k} costs {should}, the row says {says}")
+                faults.append(f"{row.stream} of round {row.k} costs {expected:.6g}, the row says {cost:.6g}")
         one = found(f"cost by {name}", faults, f"{len(books.rows)} rows, total {_say(total)}")
         if math.isfinite(least):
             one.numbers.update(least_ratio=least, largest_ratio=most)

@@ -306,8 +306,7 @@ class Membership:
     def _refuse(self, call: Call, address: str, refusal: admission.Refusal, out: Out, now_ns: int) -> None:
         out.append(Note("warning", f"refused {call.peer} at {address}: {refusal.reason}"))
         out += [Write(call, m.Refused(refusal.kind, (refusal.reason + refusal.own)[:1000])), End(call)]
-        if refusal.ends_run:
-            self._told.add(call.peer)
+        if refusal.ends_run:  # it may have been another process of that name: the agent itself was not told
             self._moved(co.AgentRefused(call.peer, refusal.reason), out, now_ns)
 
     def _admit(self, call: Call, address: str, register: m.Register, out: Out, now_ns: int) -> None:
