@@ -117,7 +117,8 @@ class RunRecorder:
         self._prepared = False
         self._shown: str | None = None
         self._early: list[int] = []
-        self._kept = {(row.agent, row.k) for row in MetricsStore.read(out_dir)}
+        kept = MetricsStore.read(out_dir)
+        self._kept = {(row.agent, row.k) for row in kept}
         self._store = MetricsStore(out_dir)
         self._events = TensorBoardWriter(out_dir)
         self._rows: dict[int, _Row] = {}
@@ -126,6 +127,8 @@ class RunRecorder:
         self._last: dict[str, Metrics] = {}
         self.consensus: float | None = None
         self.accuracy: dict[str, float | None] = dict.fromkeys(self._names)
+        """On the test samples, at the newest x that was evaluated, by this start or an earlier one."""
+        self.accuracy |= {row.agent: row.accuracy_test for row in sorted(kept, key=lambda row: row.k)}
 
     def __enter__(self) -> Self:
         return self

@@ -16,8 +16,9 @@ from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Privacy, RunConfig
+from dpgt_node.learning.oracle import Metrics
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
-from dpgt_node.record.metrics import MetricsStore
+from dpgt_node.record.metrics import MetricsRow, MetricsStore
 from dpgt_node.record.recorder import RunRecorder, consensus_error
 from tests.report.synthetic import digits_run
 
@@ -114,6 +115,19 @@ def test_rows_hold_every_accountant(tmp_path: Path) -> None:
         expected = account(run, i).epsilon_after(9)
         assert {name: row.epsilon[name] for name in ACCOUNTANTS} == expected
         assert row.epsilon["gdp"] is not None and row.epsilon["zcdp"] is not None and row.epsilon["tight"] is None
+
+
+def test_accuracies_of_an_earlier_start_are_known_until_there_are_newer_ones(tmp_path: Path) -> None:
+    run, later = run_of("noise-once"), Metrics(0.5, 0.8, 0.25, 0.1)
+    first, *others = run.graph.agents
+    rows = [MetricsRow(name, k, accuracy_test=k / 100 + i / 8) for k in (20, 10) for i, name in enumerate(others)]
+    with MetricsStore(tmp_path) as store:
+        store.append(rows)
+    recorder = recorder_of(run, tmp_path)
+    expected = {first: None} | {name: 0.2 + i / 8 for i, name in enumerate(others)}
+    assert recorder.accuracy == expected, "the newest of each, whatever the order of the rows"
+    recorder.evaluated(others[0], 30, later, 1.0)
+    assert recorder.accuracy == expected | {others[0]: 0.25}
 
 
 @pytest.mark.filterwarnings("error")
