@@ -12,7 +12,7 @@ from dpgt_node import figures
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(None, "–"), (math.nan, "–"), (math.inf, "infinite"), (0.0, "0"), (0.31684, "0.3168"), (12.345, "12.35"),
-     (999.9, "999.9"), (9999.7, "10,000"), (48210.3, "48,210"), (3e17, "3e+17")],
+     (999.9, "999.9"), (9999.7, "10,000"), (48210.3, "48,210"), (3e17, "3e+17"), (1.2345e17, "1.23e+17")],
 )  # fmt: skip
 def test_epsilon(value: float | None, shown: str) -> None:
     assert figures.epsilon(value) == shown

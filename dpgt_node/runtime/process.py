@@ -96,17 +96,18 @@ def taking_turns(processes: int) -> Iterator[None]:
     the midst of its other messages, find the first of them, and wait again.  As a batch job it waits for its turn and
     finds them all.  Shares of the processors stay as they are, and so does another policy that somebody chose.
     """
-    usual = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
-    if not usual or processes <= len(os.sched_getaffinity(0)):
-        yield
-        return
-    with contextlib.suppress(OSError):  # a system may refuse it
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    changed = False
+    with contextlib.suppress(OSError):  # a system may refuse it; musl's libc refuses even to say what it is
+        usual = hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER
+        if usual and processes > len(os.sched_getaffinity(0)):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            changed = True
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        if changed:
+            with contextlib.suppress(OSError):
+                os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def show_as(command: Sequence[str]) -> None:

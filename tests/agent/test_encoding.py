@@ -65,7 +65,9 @@ def test_a_payload_of_noise_and_what_it_hides_is_that_of_the_sum(monkeypatch, dt
     noisy, public = np.random.default_rng(5).normal(size=(2, 700)) * np.geomspace(1e-44, 1e15, 700)
     send = Encoder("a", 700, dtype, None)
     assert send("X", 3, iter(pairs(noisy, public, [200, 400]))) == send("X", 3, noisy + public)
-    assert send("X", 3, iter([(noisy.copy(), public)])) == send("X", 3, noisy + public)
+    whole = send("X", 3, iter([(noisy.copy(), public)]))
+    assert whole == send("X", 3, noisy + public) and whole.data == (noisy + public).astype(dtype).tobytes()
+    assert whole.sha256 == hashlib.sha256(whole.data).digest()
     for value in (np.nan, np.inf, -np.inf, *((1e39, -1e39) if dtype == "float32" else ())):
         far = noisy.copy()
         far[650] = value

@@ -112,10 +112,13 @@ def test_what_tracks_in_one_pass(plain_loops):
     assert own_y(steps, y, g, None, 16).tolist() == [a * 0.75 - b for a, b in zip(y, g, strict=True)]
 
 
-@pytest.mark.parametrize("kept", [np.float64(0.5) * np.ones((2, 1)), 0.5])
-def test_what_is_not_of_one_agent_is_left_to_numpy(plain_loops, kept):
-    v, other, found = np.ones((2, 60)), np.ones(60), vectors(60, "<f8")
-    out = np.full((2, 60), 7.0)
+@pytest.mark.parametrize(
+    ("kept", "v", "other"),
+    [(np.float64(0.5) * np.ones((2, 1)), np.ones((2, 60)), np.ones(60)), (0.5, np.ones((2, 60)), np.ones(60)),
+     (0.5, np.ones((2, 60)), np.ones((2, 60))), (0.5, np.ones(60), np.ones(60, np.float32))],
+)  # fmt: skip
+def test_what_is_not_of_one_agent_is_left_to_numpy(plain_loops, kept, v, other):
+    found, out = vectors(60, "<f8"), np.full(v.shape, 7.0)
     assert not sums.Received(EDGES, found).combine(kept, v, STEP, 0.1, other, out)
     assert not sums.kept_part(kept, v, STEP, 0.1, other, out)
     assert not sums.tracked(kept, v, other, other, out)

@@ -395,6 +395,10 @@ def test_children_die_with_a_killed_launcher(tmp_path: Path, agents: int) -> Non
         launch.running()
         children = launch.children()
         assert {launch.pid(name) for name in (*launch.names(), "coordinator")} == {child.pid for child in children}
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:  # and nobody chose another for all of this
+            crowded = agents + 1 > len(os.sched_getaffinity(0))
+            policy = os.SCHED_BATCH if crowded else os.SCHED_OTHER
+            assert {os.sched_getscheduler(child.pid) for child in children} == {policy}, "those of a crowd take turns"
         launch.process.kill()
         gone, alive = psutil.wait_procs(children, timeout=60)
         assert not alive and len(gone) == agents + 1

@@ -132,6 +132,15 @@ def test_a_busy_loop_looks_every_other_time_and_hears_all_the_same() -> None:
     assert abs(asked[0] - steps // 2) <= 2 <= abs(asked[1] - steps // 2) and asked[1] >= steps
 
 
+def test_a_loop_that_may_wait_looks_at_once_and_waits_as_long_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float | None] = []
+    monkeypatch.setattr(selectors.DefaultSelector, "select", lambda _, timeout=None: looked.append(timeout) or [])
+    with Busy() as selector:
+        for timeout in (0, 0, 0, 1.5, 2.5, 0, None, None, 0, 0):
+            selector.select(timeout)
+    assert looked == [0, 1.5, 2.5, None, None, 0]
+
+
 def test_it_is_grpc_that_is_gathered() -> None:
     """The name of its callback is one of its inside: where another version has another, this says so."""
 
@@ -142,6 +151,8 @@ def test_it_is_grpc_that_is_gathered() -> None:
         await server.stop(0)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, Gathering)
+        ours = isinstance(loop, asyncio.SelectorEventLoop)  # else uvloop's, which looks in C
+        assert not ours or isinstance(loop._selector, Busy)  # type: ignore[attr-defined]
         return loop.gathers
 
     assert common.run_async(main(), daemons_loop) == 1

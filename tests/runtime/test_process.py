@@ -6,6 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from dpgt_node.runtime.process import taking_turns
+
 ASKED = """
 import os, subprocess, sys
 from dpgt_node.runtime.process import taking_turns
@@ -34,3 +38,16 @@ def test_processes_take_turns_where_there_are_more_than_processors_and_nobody_ch
     if os.sched_getscheduler(0) == os.SCHED_OTHER:
         assert _policies("usual") == [os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_OTHER]
     assert _policies("chosen") == [os.SCHED_IDLE] * 3
+
+
+@pytest.mark.parametrize("call", ["sched_getscheduler", "sched_setscheduler", "sched_getaffinity"])
+def test_a_system_that_refuses_it_stops_no_launch(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    before, entered = os.sched_getscheduler(0), False
+    monkeypatch.setattr(os, call, refuse)
+    with taking_turns(1 << 20):
+        entered = True
+    monkeypatch.undo()
+    assert entered and os.sched_getscheduler(0) == before

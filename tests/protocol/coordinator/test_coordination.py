@@ -301,6 +301,28 @@ def test_who_left_because_of_stop_needs_no_second_word(read: bool) -> None:
     assert (desk.feed(ct.Closed(replace(conclude, status="refused")))[-1] == ct.Exit()) is read
 
 
+def test_who_reads_signs_of_life_after_stop_was_told_all_the_same() -> None:
+    desk = Desk()
+    calls = [desk.seat(name)[0] for name in NAMES]
+    desk.feed(co.StopRun("enough"), *(Taken(call, 0, 0) for call in calls))
+    beats = desk.tick(2.5)
+    assert [said(beats, call) for call in calls] == [[m.Heartbeat()]] * 3
+    desk.feed(*(Taken(call, 0, 0) for call in calls))
+    (conclude,) = desk.leave(*calls)
+    assert desk.feed(ct.Closed(replace(conclude, status="refused")))[-1] == ct.Exit()
+
+
+def test_who_left_before_stop_was_said_may_still_come_and_hear_it() -> None:
+    desk = Desk()
+    calls = [desk.seat(name)[0] for name in NAMES]
+    desk.feed(*(Taken(call, 0, 0) for call in calls))
+    desk.leave(calls[0])
+    desk.feed(co.StopRun("enough"), *(Taken(call, 0, 0) for call in calls[1:]))
+    (conclude,) = desk.leave(*calls[1:])
+    assert ct.Exit() not in desk.feed(ct.Closed(replace(conclude, status="refused")))
+    assert desk.register(NAMES[0])[1][-1] == ct.Exit()
+
+
 def test_who_is_refused_by_the_coordinator_may_be_a_twin_so_that_the_agent_may_still_come() -> None:
     desk = Desk()
     calls = [desk.seat(name)[0] for name in NAMES[:2]]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,29 @@ from dpgt_node.runtime.trust.channels import OPERATOR_IDENTITY, Security, agent_
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.wire import services
 from dpgt_node.wire.kept import Kept
+from dpgt_node.wire.options import Options
 from tests.runtime.cluster import Cluster, cluster, eventually, make_run
 from tests.runtime.store.test_keyed import cheaper, key_at
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "mtls"])
-async def test_a_run_ends_well_with_the_simulators_bits(tmp_path: Path, secure: bool) -> None:
+async def test_a_run_ends_well_with_the_simulators_bits(
+    tmp_path: Path, secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: dict[str, list[int]] = {"channel_options": [], "server_options": []}
+
+    def noting(which: str) -> Callable[[float, int], Options]:
+        made: Callable[[float, int], Options] = getattr(services, which)
+
+        def noted(patience_s: float, vector_bytes: int) -> Options:
+            lengths[which].append(vector_bytes)
+            return made(patience_s, vector_bytes)
+
+        return noted
+
+    for which in lengths:
+        monkeypatch.setattr(services, which, noting(which))
+
     def hands_on(peer: str, number: int) -> Kept:
         edge = c.nodes["agent-1"]._edges.framing(Call(peer, number, dialled=False))
         assert isinstance(edge, ReceivingEdge)
@@ -49,6 +67,8 @@ async def test_a_run_ends_well_with_the_simulators_bits(tmp_path: Path, secure: 
     assert outcome.conclude.exit_code is ExitCode.DONE and outcome.summary is not None
     assert outcome.summary.rounds == 31 and [a.releases for a in outcome.summary.agents] == [62] * 3
     c.assert_simulators_bits()
+    for found in lengths.values():
+        assert set(found) == {0, 8 * 3}, "none to the coordinator; three coordinates to agents, as they are longest"
 
 
 @pytest.fixture(autouse=True)
@@ -58,16 +78,31 @@ def _short_farewells(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_process_in_a_hurry_still_closes_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is cancelled again while it takes leave.  A server that nobody stopped would go on answering."""
+    """It is cancelled again while it takes leave, and while it stops its server: that would go on answering."""
     leaving, leave = asyncio.Event(), node_module.Node._leave
+    stopping, stopped, make = asyncio.Event(), asyncio.Event(), services.server
 
     async def slow(node: node_module.Node, trust: asyncio.Future[None]) -> None:
         leaving.set()
         await asyncio.sleep(0.05)
         await leave(node, trust)
 
+    def made(*given: Any, **more: Any) -> Any:
+        server = make(*given, **more)
+        stop = server.stop
+
+        async def slowly(grace: float | None) -> None:
+            stopping.set()
+            await asyncio.sleep(0.05)
+            await stop(grace)
+            stopped.set()
+
+        server.stop = slowly
+        return server
+
     monkeypatch.setattr(node_module.Node, "_leave", slow)
     async with cluster(tmp_path) as c:
+        monkeypatch.setattr(services, "server", made)  # the coordinator has its own
         task = c.start("agent-1")
         await eventually(
             "it serves", lambda: c.nodes["agent-1"].session is not None and bool(c.nodes["agent-1"]._advertise)
@@ -75,10 +110,11 @@ async def test_a_process_in_a_hurry_still_closes_its_server(tmp_path: Path, monk
         host, port = c.nodes["agent-1"]._advertise.rsplit(":", 1)
         await eventually("it listens", lambda: _answers(host, int(port)))
         task.cancel()
-        await leaving.wait()
-        task.cancel()
+        for moment in (leaving, stopping):
+            await moment.wait()
+            task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert task.cancelled() and not _answers(host, int(port))
+        assert task.cancelled() and stopped.is_set() and not _answers(host, int(port))
 
 
 def _answers(host: str, port: int) -> bool:

@@ -114,6 +114,10 @@ def test_a_run_whose_data_no_version_recorded_is_known_by_what_it_cost(before: f
     charges = [Charge(bytes(16), unrecorded, "m", "laplace", 3, cost)]
     with pytest.raises(OtherTerms, match="would have cost 1:") if refused else contextlib.nullcontext():
         check_unrecorded(charges, bytes(16), account)
+    if refused:
+        near = [replace(charges[0], cost={"amplified": 1.00001})]
+        with pytest.raises(OtherTerms, match=r"cost 1\.00001 under .* would have cost 1:"):
+            check_unrecorded(near, bytes(16), account)
     check_unrecorded(charges, bytes(range(16)), account)
     recorded = [replace(charges[0], terms=replace(unrecorded, since=0))]
     check_unrecorded(recorded, bytes(16), account)

@@ -496,12 +496,14 @@ def test_an_answer_may_wait_behind_a_vector_and_silence_may_not(
 ) -> None:
     """On a link of 1 Mbit/s megabytes are ahead of an answer.  Silence ends before T, with the 5 s before a ping."""
     assert ping_timeout_s(patience_s) == silence_s
-    for bulk in (1 << 27, 800, 0):
+    for bulk in (1 << 27, (1 << 16) + 8, 1 << 16, 800, 0):
         for options in (dict(services.channel_options(patience_s, bulk)), dict(server_options(patience_s, bulk))):
             assert options["grpc.keepalive_timeout_ms"] == int(1000 * silence_s)
             expected = int(1000 * (answer_s if bulk else silence_s))
             assert options["grpc.http2.ping_timeout_ms"] == expected, "a stopped coordinator is noticed by it"
-            assert options.get("grpc.http2.bdp_probe") == (None if bulk == 1 << 27 else 0)
+            measured = bulk > 1 << 16
+            assert options.get("grpc.http2.bdp_probe") == (None if measured else 0)
+            assert options.get("grpc.http2.lookahead_bytes") == (None if measured else 1 << 20)
         assert options.get("grpc.http2.settings_timeout") == (expected if bulk else None)
     assert dict(services.SERVER_OPTIONS)["grpc.http2.ping_timeout_ms"] == 5000
 
