@@ -344,11 +344,13 @@ def simulate_fast(
     begin, first = time.monotonic(), state.k
 
     def evaluate() -> None:
-        metrics = state.evaluated(run.evaluate.samples)
-        for name, m, x in zip(names, metrics, state.x, strict=True):
-            recorder.evaluated(name, state.k, m if study else None, time.monotonic() - begin)
-            if study:
-                recorder.state(name, state.k, x)
+        if not study:  # the metrics are the agents' own, and nobody reads them here
+            for name in names:
+                recorder.evaluated(name, state.k, None, time.monotonic() - begin)
+            return
+        for name, m, x in zip(names, state.evaluated(run.evaluate.samples), state.x, strict=True):
+            recorder.evaluated(name, state.k, m, time.monotonic() - begin)
+            recorder.state(name, state.k, x)
 
     conclude = _FINISHED
     with recorder:

@@ -211,9 +211,10 @@ class _Simulation:
             self.heard.keep()
         return saved.agents_arrays(self.agents, self._sums)
 
-    def _evaluated(self, i: int, k: int, x: F64, metrics: Metrics) -> None:
+    def _evaluated(self, i: int, k: int, x: F64, metrics: Callable[[], Metrics]) -> None:
         name = self._names[i]
-        self.recorder.evaluated(name, k, metrics if self._study else None, time.monotonic() - self._begin)
+        found = metrics() if self._study else None  # a local run's are the agents' own, and nobody reads them here
+        self.recorder.evaluated(name, k, found, time.monotonic() - self._begin)
         if self._study:
             self.recorder.state(name, k, x)
 

@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Protocol
 
 from dpgt_node.agent.roles import Tampering
@@ -104,7 +105,8 @@ class SimAgent:
 class Observer:
     """Who watches a world: every call is optional, none may change it."""
 
-    evaluated: Callable[[int, int, F64, Metrics], None] | None = None
+    evaluated: Callable[[int, int, F64, Callable[[], Metrics]], None] | None = None
+    """(i, k, x_{i,k}, what computes its metrics): they are dear, and not everybody wants them."""
     round_done: Callable[[int], None] | None = None
     persisted: Callable[[int, RoundRecord], None] | None = None
     received: Callable[[int, int, Payload], None] | None = None
@@ -267,7 +269,7 @@ class World:
                     self._post(i, COORDINATOR, co.AgentFinished(self._names[i]))
             case Evaluate(k, x):
                 if self._observer.evaluated:
-                    self._observer.evaluated(i, k, x, agent.work.evaluate(effect))
+                    self._observer.evaluated(i, k, x, partial(agent.work.evaluate, effect))
             case Prune(through):
                 for k in [k for k in agent.records if k <= through]:
                     del agent.records[k]

@@ -7,6 +7,7 @@ import json
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from dpgt_node.config.graphs.sparse import SparseRows
 from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.nets.batched import batched
+from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.privacy.laws.gaussian_sampler import CHUNK
@@ -256,12 +258,17 @@ def test_same_outputs(mechanism: str, law: NoiseLaw, tmp_path: Path) -> None:
     assert a_json == b_json
 
 
-def test_local_runs_keep_states_to_themselves(tmp_path: Path) -> None:
-    run = digits(evaluate=model.Evaluation(every=20, metrics="local"))
-    simulate_fast(run, tmp_path, RUN_ID)
+@pytest.mark.parametrize("function", [simulate.simulate, simulate_fast])
+def test_local_runs_keep_states_to_themselves_and_compute_no_metrics_that_nobody_reads(
+    function: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SoftmaxOracle, "evaluate", None)
+    function(digits(evaluate=model.Evaluation(every=20, metrics="local")), tmp_path, RUN_ID)
     assert not list(tmp_path.glob("agents/*/x_final.npy"))
     assert len(list(tmp_path.glob("agents/*/state/x_final.npy"))) == 5
-    assert {row["loss_train"] for row in metrics(tmp_path)} == {""}
+    rows = metrics(tmp_path)
+    assert {row["loss_train"] for row in rows} == {""}
+    assert {row["k"] for row in rows} == {"0", "20", "40", "60", "61"}
 
 
 def test_a_stop_ends_between_rounds(tmp_path: Path) -> None:
