@@ -29,31 +29,33 @@ def sums(
     ``total`` (width,) to work in.  Plain Python, so that it can be checked without numba.
     """
     for begin in range(first, stop, width):
-        b = min(width, stop - begin)
+        past = min(begin + width, stop)
+        some, t = range(past - begin), total[: past - begin]
         for i in range(out.shape[0]):
-            for c in range(b):
-                total[c] = 0.0
+            for c in some:
+                t[c] = 0.0
             edge, end = starts[i], starts[i + 1]
+            # A loop over pieces of rows runs on vectors; one over the columns of a matrix looks for negative ones.
             while edge + 4 <= end:  # the sum is read and written once for four senders
-                j0, j1, j2, j3 = senders[edge], senders[edge + 1], senders[edge + 2], senders[edge + 3]
+                s0, s1 = sent[senders[edge], begin:past], sent[senders[edge + 1], begin:past]
+                s2, s3 = sent[senders[edge + 2], begin:past], sent[senders[edge + 3], begin:past]
                 w0, w1, w2, w3 = weights[edge], weights[edge + 1], weights[edge + 2], weights[edge + 3]
-                for c in range(b):
-                    at = begin + c
-                    total[c] += w0 * sent[j0, at] + w1 * sent[j1, at] + w2 * sent[j2, at] + w3 * sent[j3, at]
+                for c in some:
+                    t[c] += w0 * s0[c] + w1 * s1[c] + w2 * s2[c] + w3 * s3[c]
                 edge += 4
             while edge < end:
-                j, w = senders[edge], weights[edge]
-                for c in range(b):
-                    total[c] += w * sent[j, begin + c]
+                s0, w0 = sent[senders[edge], begin:past], weights[edge]
+                for c in some:
+                    t[c] += w0 * s0[c]
                 edge += 1
-            own = keep[i]
+            own, to, held = keep[i], out[i, begin:past], vector[i, begin:past]
             if less == 0.0:
-                for c in range(b):
-                    out[i, begin + c] = own * vector[i, begin + c] + step * total[c]
+                for c in some:
+                    to[c] = own * held[c] + step * t[c]
             else:
-                for c in range(b):
-                    at = begin + c
-                    out[i, at] = own * vector[i, at] + step * total[c] - less * other[i, at]
+                minus = other[i, begin:past]
+                for c in some:
+                    to[c] = own * held[c] + step * t[c] - less * minus[c]
 
 
 class Weights:
