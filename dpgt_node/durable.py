@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -127,6 +126,8 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
     Raises FileExistsError where it is there, OSError for all else.
     """
+    import shutil
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)

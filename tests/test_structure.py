@@ -76,13 +76,15 @@ from dpgt_node import config
 from dpgt_node.cli.common import check_startable
 check_startable(config.parse_run(config.demo_toml(), "demo", pathlib.Path()), "demo", warn=False)
 print(*[m for m in {heavy!r} if m in sys.modules])
+print(*[m for m in sys.modules if m.startswith("dpgt_node.algo.methods.")])
 """
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    front, daemons = result.stdout.splitlines()[-2:]
+    front, daemons, methods = result.stdout.splitlines()[-3:]
     assert set(front.split()) == {
         f"dpgt_node.cli.{part}" for part in ("signals", "logs", "display", "lazy", "wrapping")
     }
     assert daemons.split() == []
+    assert set(methods.split()) == {f"dpgt_node.algo.methods.{part}" for part in ("base", "dpgt", "robust", "sums")}
 
 
 # ---------------------------------------------------------------- mutants: each rule reports its breach

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpgt_node.config.roles import HIDDEN, Role
-from dpgt_node.learning.oracle import Oracle
+from dpgt_node.learning.common import Oracle
 from dpgt_node.types import F64, Stream
 
 

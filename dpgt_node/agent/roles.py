@@ -16,7 +16,7 @@ from dpgt_node.agent.imprint import Imprint
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.roles import Role
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.learning.oracle import Oracle
+from dpgt_node.learning.common import Oracle
 from dpgt_node.protocol.types import Payload
 from dpgt_node.types import F64, Codes, Stream
 from dpgt_node.values import dataclass

@@ -26,7 +26,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.errors import ConfigError, DpgtError, invariant
-from dpgt_node.learning.oracle import Metrics, Oracle
+from dpgt_node.learning.common import Metrics, Oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.learning.tables import Table, table_size
 from dpgt_node.privacy.counts.code import BinomialCode

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import gc
 import importlib
 from collections.abc import Mapping
@@ -35,6 +34,8 @@ class Lazy(click.Group):
         """As click does, with the nearest verbs where there is none by that name."""
         name = args[0]
         if name not in self.list_commands(ctx) and not name.startswith("-"):
+            import difflib
+
             near = difflib.get_close_matches(name, self.list_commands(ctx), cutoff=0.6)
             hint = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
             ctx.fail(f"No such command {name!r}.{hint}")

@@ -21,8 +21,8 @@ _P_MAX, _CLASSES_MAX, _D_MAX = 1_000_000, 10_000, 1_000_000_000
 def find_shape(run: RunConfig, source: str, text: str | None) -> Shape:
     """What is known of the agents' data.  ConfigError: it is not known, or ``text`` is none that fits them."""
     from dpgt_node.learning.data.pictures.folders import measure
-    from dpgt_node.learning.data.shards import run_dataset
-    from dpgt_node.learning.oracle import data_is_here, sample_counts
+    from dpgt_node.learning.data.shards import data_is_here, run_dataset
+    from dpgt_node.learning.oracle import sample_counts
     from dpgt_node.sim.plans.choosing import is_tabular
     from dpgt_node.sim.plans.rehearsal import Shape
 
@@ -69,8 +69,7 @@ def _misfits(run: RunConfig, source: str, p: int, classes: int) -> Iterator[str]
     from dpgt_node.config.data import stated_classes
     from dpgt_node.learning.data import features
     from dpgt_node.learning.data.columns import Columns
-    from dpgt_node.learning.data.shards import run_dataset
-    from dpgt_node.learning.oracle import data_is_here
+    from dpgt_node.learning.data.shards import data_is_here, run_dataset
     from dpgt_node.learning.published import IMAGES
 
     columns, known = Columns.of(run.data.params), data_is_here(run, data_root())

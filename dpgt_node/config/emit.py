@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import tomli_w
-
 from dpgt_node.config.columns import ByColumn
 from dpgt_node.config.data import resolved_dataset, resolved_test
 from dpgt_node.config.declare.keys import sections, table
@@ -170,6 +168,8 @@ def to_toml(run: RunConfig, *, absolute_paths: bool = False) -> str:
         value = tables["noise"][key]
         if len(set(value)) == 1:
             tables["noise"][key] = value[0]
+    import tomli_w
+
     blocks = []
     head = tomli_w.dumps({"name": tables.pop("name")})
     for name, values in tables.items():
@@ -200,6 +200,8 @@ def _number(value: float) -> str:
 
 def node_to_toml(node: NodeConfig) -> str:
     """A NODE.toml that parses back to an equal NodeConfig."""
+    import tomli_w
+
     tables = table(node)
     for name, value, _ in sections(node):
         tables[name] = table(value)

@@ -3,6 +3,7 @@
 A method hands in a frozen dataclass whose fields are declared like those of :mod:`dpgt_node.config.model`:
 
     register_options("atc-dsgd", Options)          # when the method's module loads
+    options_come_from(load)                        # which loads the module of any method
     options = method_options(run, Options)         # where the method is carried out
 
 ``METHODS_WITH_KEYS`` of ``vocabulary`` names it, so that its keys are not unknown ones where its module is not loaded.
@@ -12,7 +13,7 @@ A run keeps what the file gives, word by word: its hash does not depend on who r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,8 +35,15 @@ class NoOptions:
     """Of a method without keys of its own."""
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Of a method whose module is not loaded."""
+
+
 _OPTIONS: dict[str, type] = {word: NoOptions for word in METHODS.built if word not in METHODS_WITH_KEYS}
+_OPTIONS |= dict.fromkeys(METHODS_WITH_KEYS, Elsewhere)
 METHOD_KEYS = Variants("algorithm.method", "method", _OPTIONS)
+_load: Callable[[str], object] | None = None
 
 
 def register_options(method: str, options: type) -> None:
@@ -44,9 +52,23 @@ def register_options(method: str, options: type) -> None:
     _OPTIONS[method] = options
 
 
-def read_options(section: Section, method: str) -> Mapping[str, Scalar | tuple[Scalar, ...]]:
-    """What ``[method]`` gives.  Checked against the method's declaration where it is registered already."""
+def options_come_from(load: Callable[[str], object]) -> None:
+    """Have ``load(method)`` register the keys of a method when somebody reads them."""
+    global _load
+    _load = load
+
+
+def _known(method: str) -> type | None:
+    """What declares the keys of ``method``; None where its module is not here."""
+    if METHOD_KEYS.of(method) is Elsewhere and _load is not None:
+        _load(method)
     options = METHOD_KEYS.of(method)
+    return None if options is Elsewhere else options
+
+
+def read_options(section: Section, method: str) -> Mapping[str, Scalar | tuple[Scalar, ...]]:
+    """What ``[method]`` gives.  Checked against the method's declaration where that is here."""
+    options = _known(method)
     if options is not None:
         _check(section, method, options)
     return {key: value for key in section.names() if (value := _value(section, key)) is not None}
@@ -66,11 +88,12 @@ def method_options(run: RunConfig, options: type[D], source: str = "RUN.toml") -
 def _check(section: Section, method: str, options: type) -> Mapping[str, Any]:
     values = read_fields(section, options)
     own = {entry.name for entry in declared(options)}
+    strange = [name for name in section.names() if name not in own]
     others = {
         entry.name: f'is no key of method "{method}" (it is one of "{other}")'
-        for other, table in _OPTIONS.items()
-        for entry in declared(table)
-        if entry.name not in own
+        for other in (_OPTIONS if strange else ())
+        for entry in declared(_known(other) or NoOptions)
+        if entry.name in strange
     }
     section.done(others | foreign(options, values))
     return values

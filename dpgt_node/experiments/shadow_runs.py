@@ -28,12 +28,13 @@ from dpgt_node.config import RunConfig, run_sha256
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.durable import replacing
 from dpgt_node.errors import ConfigError
+from dpgt_node.learning.common import Oracle
 from dpgt_node.learning.data.arrays import Dataset
 from dpgt_node.learning.data.shards import data_is_here
+from dpgt_node.learning.labelled import own_dataset
 from dpgt_node.learning.nets.clipping import Clip
 from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.learning.nets.torch_models import guessed_shape
-from dpgt_node.learning.oracle import Oracle, own_dataset
 from dpgt_node.privacy.accountants.gaussian import gdp_mu_above
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.sim.fast import FastRun

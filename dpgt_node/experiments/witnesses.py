@@ -19,7 +19,8 @@ from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig, load_node
 from dpgt_node.errors import ConfigError
-from dpgt_node.learning.oracle import Oracle, build_oracle
+from dpgt_node.learning.common import Oracle
+from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.privacy.accountants.corrected import CORRECTED
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS

@@ -26,8 +26,8 @@ from dpgt_node.config.model import Model, RunConfig
 from dpgt_node.config.vocabulary import TOYS
 from dpgt_node.learning.common import Metrics
 from dpgt_node.learning.data.arrays import Dataset
+from dpgt_node.learning.labelled import own_dataset
 from dpgt_node.learning.nets.models import SoftmaxOracle
-from dpgt_node.learning.oracle import own_dataset
 from dpgt_node.types import F64, I64
 from dpgt_node.values import dataclass
 

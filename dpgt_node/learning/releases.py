@@ -8,7 +8,7 @@ import numpy as np
 
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.errors import Broken
-from dpgt_node.learning.oracle import Oracle
+from dpgt_node.learning.common import Oracle
 from dpgt_node.privacy.laws.noise import ByteStream
 from dpgt_node.types import F64, I64
 from dpgt_node.values import dataclass

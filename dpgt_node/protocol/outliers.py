@@ -7,8 +7,7 @@ all messages can compute it, and no epsilon is touched.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from statistics import median
+from collections.abc import Mapping, Sequence
 
 from dpgt_node import figures
 from dpgt_node.types import Stream
@@ -63,7 +62,7 @@ class OutlierWatch:
         found, radii = [], [radius] if math.isfinite(radius) else []
         for j, length in far.items():
             others = [other for i, other in far.items() if i != j]
-            known = [*radii, median(others)] if others else radii
+            known = [*radii, _median(others)] if others else radii
             if not known:
                 continue
             usual = max(noise[j], *known)
@@ -77,3 +76,9 @@ class OutlierWatch:
                 self._said[key] = rounds
                 found.append(Outlier(self._names[j], stream, k, rounds, min(ratio, 1e300)))
         return tuple(found)
+
+
+def _median(values: Sequence[float]) -> float:
+    """Of one or more.  ``statistics`` would bring random numbers into every daemon."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -37,9 +37,9 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import Broken, ConfigError, ExitCode
+from dpgt_node.learning.common import Metrics, Oracle
 from dpgt_node.learning.nets.batched import Gradients, batched
 from dpgt_node.learning.nets.models import SoftmaxOracle
-from dpgt_node.learning.oracle import Metrics, Oracle
 from dpgt_node.learning.releases import KEPT, Sources
 from dpgt_node.learning.tables import Table
 from dpgt_node.privacy.cancelling.masks import MaskGraph

@@ -16,8 +16,9 @@ import numpy as np
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.learning.alone import fitted
+from dpgt_node.learning.labelled import own_dataset
 from dpgt_node.learning.nets.models import SoftmaxOracle
-from dpgt_node.learning.oracle import build_oracle, own_dataset
+from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.sim.fast import FastRun
 from dpgt_node.sim.plans.planning import learnt
 from dpgt_node.types import F64

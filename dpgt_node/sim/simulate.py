@@ -19,7 +19,8 @@ from dpgt_node.config import RunConfig
 from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.durable import save_npy, write_whole
 from dpgt_node.errors import ExitCode
-from dpgt_node.learning.oracle import Metrics, Oracle, build_oracle
+from dpgt_node.learning.common import Metrics, Oracle
+from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.learning.tables import check_tables
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream, Sampler

@@ -17,7 +17,7 @@ from typing import Protocol
 from dpgt_node.agent.roles import Tampering
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.errors import ExitCode, invariant
-from dpgt_node.learning.oracle import Metrics
+from dpgt_node.learning.common import Metrics
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.outliers import Outlier

@@ -15,7 +15,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import network_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig, parse_run
-from dpgt_node.learning.oracle import Oracle
+from dpgt_node.learning.common import Oracle
 from dpgt_node.privacy.laws.noise import Keystream, Sampler
 from dpgt_node.protocol.agent.machine import AgentMachine
 from dpgt_node.protocol.types import DrawRelease, Payload, ReleaseReady, RoundRecord

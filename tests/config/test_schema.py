@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft4Validator
 
-import dpgt_node.algo.methods  # noqa: F401  # methods declare their keys when they load
 from dpgt_node import cli
+from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import node_to_toml, parse_document, to_toml
 from dpgt_node.config.declare import schema
 from dpgt_node.config.parameters import GENERATOR_KEYS, Generator
@@ -25,6 +25,7 @@ from tests.config.cases import DELETE, GOOD, S1, relaxed, runs, spoiled
 from tests.config.test_fuzz import keys, sections, values
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+assert all(METHODS.values())  # methods declare their keys when they load
 RUN, NODE = Draft4Validator(run_schema()), Draft4Validator(node_schema())
 
 # What a schema cannot tell, by words of the reader's message.

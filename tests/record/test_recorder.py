@@ -16,7 +16,7 @@ from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Privacy, RunConfig
-from dpgt_node.learning.oracle import Metrics
+from dpgt_node.learning.common import Metrics
 from dpgt_node.privacy.accountants.registry import ACCOUNTANTS
 from dpgt_node.record.metrics import MetricsRow, MetricsStore
 from dpgt_node.record.recorder import RunRecorder, consensus_error

@@ -16,7 +16,8 @@ import numpy as np
 from dpgt_node.config import NodeConfig, NodeTls, Policy, RunConfig, parse_run
 from dpgt_node.durable import Durability
 from dpgt_node.errors import ExitCode
-from dpgt_node.learning.oracle import Oracle, build_oracle
+from dpgt_node.learning.common import Oracle
+from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.runtime.agent.node import Node, NodeSetup
 from dpgt_node.runtime.coordinator.daemon import Outcome
 from dpgt_node.runtime.coordinator.outdir import read_address

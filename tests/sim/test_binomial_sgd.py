@@ -163,7 +163,7 @@ class Uncentred(binomial_sgd.BinomialSgd):
 
 @pytest.mark.parametrize("rule", [Twice, Uncentred])
 def test_another_rule_is_noticed(rule: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, NAME, replace(METHODS[NAME], rules={"coded-coins": rule}))  # type: ignore[arg-type]
+    monkeypatch.setitem(METHODS.loaded, NAME, replace(METHODS[NAME], rules={"coded-coins": rule}))
     run = coded(5)
     state = FastRun(run, simulate.build_oracles(run, None), KEY)
     for _ in range(6):

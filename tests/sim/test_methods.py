@@ -304,7 +304,7 @@ def test_other_weights_are_noticed(mutant: Callable[[F64], F64], monkeypatch: py
     """The mutants of the tests above."""
     method = METHODS["atc-dsgd"]
     sends = replace(method.sends[0], weights=lambda _, topology: Edges.of(mutant(methods.metropolis(topology.R))))
-    monkeypatch.setitem(METHODS, "atc-dsgd", replace(method, sends=(sends,)))  # type: ignore[arg-type]
+    monkeypatch.setitem(METHODS.loaded, "atc-dsgd", replace(method, sends=(sends,)))
     assert error(finals(toy("atc-dsgd"))[:, 0], np.array(TOY["atc-dsgd"][0])) > 1e-8
 
 
@@ -317,11 +317,8 @@ def test_an_adaptation_after_the_combination_is_noticed(monkeypatch: pytest.Monk
         def final(self, site, k, v):  # type: ignore[no-untyped-def]
             return super().final(site, k, v) - self.gamma * v["g"]
 
-    monkeypatch.setitem(
-        METHODS,  # type: ignore[arg-type]
-        "atc-dsgd",
-        replace(METHODS["atc-dsgd"], rules={"noise-once": CombineThenAdapt}),
-    )
+    mutant = replace(METHODS["atc-dsgd"], rules={"noise-once": CombineThenAdapt})
+    monkeypatch.setitem(METHODS.loaded, "atc-dsgd", mutant)
     assert error(finals(toy("atc-dsgd"))[:, 0], np.array(TOY["atc-dsgd"][0])) > 1e-4
 
 

@@ -450,7 +450,7 @@ def test_a_sum_that_forgets_a_difference_is_found(monkeypatch: pytest.MonkeyPatc
 
 def planted(monkeypatch: pytest.MonkeyPatch, method: str, mechanism: str, rule: type) -> None:
     rules = {**METHODS[method].rules, mechanism: rule}
-    monkeypatch.setitem(METHODS, method, replace(METHODS[method], rules=rules))  # type: ignore[arg-type]
+    monkeypatch.setitem(METHODS.loaded, method, replace(METHODS[method], rules=rules))
     run = by(cases.run("non-uniform weights"), method, mechanism, {})
     seen = Played(run)
     assert error(seen.final, replayed(run, seen)[0][0][-1]) > 1e-9

@@ -260,7 +260,7 @@ class LateSnapshot(variance_reduced.Svrg):
 @pytest.mark.parametrize("rule", [LateTable, StaleMean, EarlyMean, StaleSnapshot, LateSnapshot])
 def test_another_rule_is_noticed(rule: type, monkeypatch: pytest.MonkeyPatch) -> None:
     method = "gt-saga" if issubclass(rule, variance_reduced.Saga) else "gt-svrg"
-    monkeypatch.setitem(METHODS, method, replace(METHODS[method], rules={"paper": rule}))  # type: ignore[arg-type]
+    monkeypatch.setitem(METHODS.loaded, method, replace(METHODS[method], rules={"paper": rule}))
     found = quick(reduced(method, 60), [Residuals(i) for i in range(5)])
     assert worst(found, dense(method, 60)) > 1e-6
 

@@ -2,58 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods.base import Method, Network, Rule
-from dpgt_node.algo.methods.dp_dsgt import DP_DSGT
-from dpgt_node.algo.methods.dpgt import DPGT
-from dpgt_node.algo.methods.dsgd.atc_dsgd import ATC_DSGD
-from dpgt_node.algo.methods.dsgd.binomial_sgd import QUANTISED_BINOMIAL_SGD
-from dpgt_node.algo.methods.dsgd.central import CENTRAL
-from dpgt_node.algo.methods.dsgd.dp_dsgd import DP_DSGD
-from dpgt_node.algo.methods.dsgd.dyn_d2p import DYN_D2P
-from dpgt_node.algo.methods.dsgd.no_communication import NO_COMMUNICATION
-from dpgt_node.algo.methods.dsgd.q_dpsgd import Q_DPSGD
-from dpgt_node.algo.methods.dsgd.sampled_dsgd import SAMPLED_DSGD
-from dpgt_node.algo.methods.dsgd.weighted_sgd import WEIGHTED_SGD
-from dpgt_node.algo.methods.s_ab import S_AB
-from dpgt_node.algo.methods.states.noisy_gt import NOISY_GT
-from dpgt_node.algo.methods.states.online_dsgd import ONLINE_DSGD
-from dpgt_node.algo.methods.states.quantised_dsgd import QUANTISED_DSGD
-from dpgt_node.algo.methods.states.ternary_dsgd import TERNARY_DSGD
-from dpgt_node.algo.methods.variance_reduced import GT_SAGA, GT_SVRG
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.config.methods import register_options
+from dpgt_node.config.methods import options_come_from, register_options
 from dpgt_node.config.model import RunConfig
+from dpgt_node.config.vocabulary import METHOD_WORDS
 from dpgt_node.types import F64, Codes
 
-METHODS: Mapping[str, Method] = {
-    method.name: method
-    for method in (
-        DPGT,
-        S_AB,
-        ATC_DSGD,
-        WEIGHTED_SGD,
-        QUANTISED_BINOMIAL_SGD,
-        SAMPLED_DSGD,
-        QUANTISED_DSGD,
-        Q_DPSGD,
-        DYN_D2P,
-        DP_DSGT,
-        DP_DSGD,
-        NO_COMMUNICATION,
-        CENTRAL,
-        GT_SAGA,
-        GT_SVRG,
-        NOISY_GT,
-        ONLINE_DSGD,
-        TERNARY_DSGD,
-    )
-}
+
+class _Methods(Mapping[str, Method]):
+    """Each is imported when it is asked for: a daemon carries out one."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, Method] = {}
+
+    def __getitem__(self, name: str) -> Method:
+        if name not in self.loaded:
+            self.loaded[name] = _imported(name)
+            register_options(name, self.loaded[name].options)
+        return self.loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in METHOD_WORDS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(METHOD_WORDS)
+
+    def __len__(self) -> int:
+        return len(METHOD_WORDS)
+
+
+def _imported(name: str) -> Method:
+    match name:
+        case "dpgt":
+            from dpgt_node.algo.methods.dpgt import DPGT as method
+        case "s-ab":
+            from dpgt_node.algo.methods.s_ab import S_AB as method
+        case "atc-dsgd":
+            from dpgt_node.algo.methods.dsgd.atc_dsgd import ATC_DSGD as method
+        case "weighted-sgd":
+            from dpgt_node.algo.methods.dsgd.weighted_sgd import WEIGHTED_SGD as method
+        case "quantised-binomial-sgd":
+            from dpgt_node.algo.methods.dsgd.binomial_sgd import QUANTISED_BINOMIAL_SGD as method
+        case "sampled-dsgd":
+            from dpgt_node.algo.methods.dsgd.sampled_dsgd import SAMPLED_DSGD as method
+        case "quantised-dsgd":
+            from dpgt_node.algo.methods.states.quantised_dsgd import QUANTISED_DSGD as method
+        case "q-dpsgd":
+            from dpgt_node.algo.methods.dsgd.q_dpsgd import Q_DPSGD as method
+        case "dyn-d2p":
+            from dpgt_node.algo.methods.dsgd.dyn_d2p import DYN_D2P as method
+        case "dp-dsgt":
+            from dpgt_node.algo.methods.dp_dsgt import DP_DSGT as method
+        case "dp-dsgd":
+            from dpgt_node.algo.methods.dsgd.dp_dsgd import DP_DSGD as method
+        case "no-communication":
+            from dpgt_node.algo.methods.dsgd.no_communication import NO_COMMUNICATION as method
+        case "central":
+            from dpgt_node.algo.methods.dsgd.central import CENTRAL as method
+        case "gt-saga":
+            from dpgt_node.algo.methods.variance_reduced import GT_SAGA as method
+        case "gt-svrg":
+            from dpgt_node.algo.methods.variance_reduced import GT_SVRG as method
+        case "noisy-gt":
+            from dpgt_node.algo.methods.states.noisy_gt import NOISY_GT as method
+        case "online-dsgd":
+            from dpgt_node.algo.methods.states.online_dsgd import ONLINE_DSGD as method
+        case "ternary-dsgd":
+            from dpgt_node.algo.methods.states.ternary_dsgd import TERNARY_DSGD as method
+        case _:
+            raise KeyError(name)
+    return method
+
+
+METHODS = _Methods()
 """The word of the run file and the value; the first is the default."""
-for _method in METHODS.values():
-    register_options(_method.name, _method.options)
+options_come_from(METHODS.__getitem__)
 
 
 def method_of(run: RunConfig) -> Method:

@@ -16,8 +16,9 @@ from dpgt_node.bench.figures import Around, Row, Spread, option, required
 from dpgt_node.config import RunConfig, load_run, parse_run, to_toml
 from dpgt_node.durable import write_text
 from dpgt_node.errors import ConfigError
+from dpgt_node.learning.common import Oracle
 from dpgt_node.learning.data.shards import run_dataset
-from dpgt_node.learning.oracle import Oracle, sample_counts
+from dpgt_node.learning.oracle import sample_counts
 from dpgt_node.sim.fast import FastRun
 from dpgt_node.sim.plans.alike import Alike
 from dpgt_node.sim.plans.planning import Planner

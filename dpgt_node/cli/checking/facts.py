@@ -33,7 +33,8 @@ def examine(run: RunConfig) -> CheckReport:
     from dpgt_node.algo.graph import Topology
     from dpgt_node.algo.schedule import Schedule
     from dpgt_node.algo.theory import check_run
-    from dpgt_node.learning.oracle import constants, data_is_here, sample_counts
+    from dpgt_node.learning.data.shards import data_is_here
+    from dpgt_node.learning.oracle import constants, sample_counts
 
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     D: tuple[int | None, ...] = (None,) * run.n
@@ -49,7 +50,8 @@ def examine(run: RunConfig) -> CheckReport:
 def _coded(run: RunConfig) -> int | None:
     """d, where codes of gradients are accounted by it; None for other methods, and where d is not known here."""
     from dpgt_node.algo.methods import method_of
-    from dpgt_node.learning.oracle import build_oracle, data_is_here
+    from dpgt_node.learning.data.shards import data_is_here
+    from dpgt_node.learning.oracle import build_oracle
 
     if method_of(run).coins(run) is None or not data_is_here(run, data_root()):
         return None
@@ -70,7 +72,7 @@ def towards(report: CheckReport) -> Towards | None:
 
 def absent_data(run: RunConfig) -> tuple[str, ...]:
     """That the data are not on this machine, and what to do, a line a file; () where they are, or are a formula."""
-    from dpgt_node.learning.oracle import absent_files, data_is_here
+    from dpgt_node.learning.data.shards import absent_files, data_is_here
 
     root, name = data_root(), run.data.dataset
     if data_is_here(run, root):
@@ -88,7 +90,7 @@ def absent_data(run: RunConfig) -> tuple[str, ...]:
 
 def unknown_epsilon(report: CheckReport) -> str | None:
     """Why no epsilon is known on this machine, where the data would tell one; None: one is, or nothing could."""
-    from dpgt_node.learning.oracle import data_is_here
+    from dpgt_node.learning.data.shards import data_is_here
     from dpgt_node.privacy.accountants.accountant import NOT_KNOWN
     from dpgt_node.privacy.accountants.registry import SOUND
     from dpgt_node.report.text import no_privacy
@@ -137,7 +139,8 @@ def disk_needs(run: RunConfig) -> tuple[DiskNeed, ...]:
     ConfigError: the model cannot be built.
     """
     from dpgt_node.algo.schedule import Schedule
-    from dpgt_node.learning.oracle import build_oracle, data_is_here, sample_counts
+    from dpgt_node.learning.data.shards import data_is_here
+    from dpgt_node.learning.oracle import build_oracle, sample_counts
     from dpgt_node.learning.tables import table_size
     from dpgt_node.runtime.disk import agent_need, coordinator_need
 
@@ -166,7 +169,8 @@ class Tables:
 def tables(run: RunConfig) -> Tables | None:
     """None: the method keeps no table.  ConfigError: the model cannot be built, or one agent's does not fit here."""
     from dpgt_node.algo.methods import rule_of
-    from dpgt_node.learning.oracle import build_oracle, data_is_here, sample_counts
+    from dpgt_node.learning.data.shards import data_is_here
+    from dpgt_node.learning.oracle import build_oracle, sample_counts
     from dpgt_node.learning.tables import Table, memory_bytes, table_bytes, table_size
     from dpgt_node.runtime.disk import readable
 

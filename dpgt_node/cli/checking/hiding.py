@@ -83,7 +83,8 @@ def price(run: RunConfig) -> Price | None:
 
 def dimension(run: RunConfig) -> int | None:
     from dpgt_node.errors import ConfigError
-    from dpgt_node.learning.oracle import build_oracle, data_is_here
+    from dpgt_node.learning.data.shards import data_is_here
+    from dpgt_node.learning.oracle import build_oracle
 
     if not data_is_here(run, data_root()):
         return None

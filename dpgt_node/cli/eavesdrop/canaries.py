@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpgt_node.adversary.audit.report import Audit
     from dpgt_node.config import RunConfig
     from dpgt_node.experiments.trials import Test
-    from dpgt_node.learning.oracle import Oracle
+    from dpgt_node.learning.common import Oracle
 
 RUNS = 10_000
 """Canary trials a world."""
@@ -154,7 +154,8 @@ def label_audits(
 
 def _samples(run: RunConfig) -> Sequence[int | None]:
     """D of every agent, where the run's data are here."""
-    from dpgt_node.learning.oracle import data_is_here, sample_counts
+    from dpgt_node.learning.data.shards import data_is_here
+    from dpgt_node.learning.oracle import sample_counts
 
     root = common.data_root()
     return sample_counts(run, root) if data_is_here(run, root) else (None,) * run.n

@@ -50,6 +50,7 @@ def main() -> None:
 
 
 def _prepare(run_file: Path) -> None:
+    from dpgt_node.algo.methods import method_of
     from dpgt_node.cli.common import data_root
     from dpgt_node.config import load_run
     from dpgt_node.learning.oracle import prepare_shared
@@ -57,7 +58,9 @@ def _prepare(run_file: Path) -> None:
     for name in NODE:
         importlib.import_module(name)
     with contextlib.suppress(DpgtError):  # each node finds the same, and says so
-        prepare_shared(load_run(run_file), data_root())
+        run = load_run(run_file)
+        method_of(run)
+        prepare_shared(run, data_root())
 
 
 def _serve() -> list[str] | None:

@@ -7,7 +7,6 @@ the end.  ``Section.ok`` tells which keys may take part in a check across keys.
 from __future__ import annotations
 
 import codecs
-import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -93,6 +92,8 @@ def show(value: object) -> str:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """``'; did you mean "x"?'``, or nothing when no known word is close."""
+    import difflib
+
     lowered = {item.lower(): item for item in known}
     close = difflib.get_close_matches(word[:100].lower(), lowered, n=1, cutoff=0.6)
     return f'; did you mean "{lowered[close[0]]}"?' if close else ""

@@ -6,7 +6,6 @@ i.e. a directed edge j -> i.  Generators and GraphML files of many agents keep o
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -219,6 +218,8 @@ def _from_file(section: Section, key: str, text: str, agents: tuple[str, ...]) -
 
 def _csv(raw: bytes) -> list[object]:
     """One matrix row a line, comma-separated; empty lines and lines that begin with # are skipped."""
+    import csv
+
     rows: list[object] = []
     try:
         lines = decoded(raw).splitlines()

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.errors import Broken, DpgtError
-from dpgt_node.learning.oracle import Metrics
+from dpgt_node.learning.common import Metrics
 from dpgt_node.protocol.agent.session_types import Broke, ReadRound, RoundRead, Witness
 from dpgt_node.protocol.types import (
     Advance,

@@ -29,7 +29,7 @@ from dpgt_node.config import (
     run_sha256,
 )
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
-from dpgt_node.learning.oracle import Metrics, Oracle
+from dpgt_node.learning.common import Metrics, Oracle
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
 from dpgt_node.privacy.laws.noise import Keystream
 from dpgt_node.privacy.laws.pairs import PairKeys, TestPairKeys

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from dpgt_node.config import NodeConfig, RunConfig
 from dpgt_node.errors import ConfigError, PeerError
-from dpgt_node.learning.oracle import Oracle, oracle_and_digest
+from dpgt_node.learning.common import Oracle
+from dpgt_node.learning.oracle import oracle_and_digest
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.told import told
 from dpgt_node.runtime.trust.channels import Security

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dpgt_node.agent.work import AgentWork
-from dpgt_node.learning.oracle import Metrics
+from dpgt_node.learning.common import Metrics
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.session_types import Evaluated, ReportMade
 from dpgt_node.record.costs import Epsilon

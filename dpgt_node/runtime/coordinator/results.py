@@ -14,7 +14,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config import RunConfig
 from dpgt_node.durable import save_npy
 from dpgt_node.errors import ExitCode, PeerError
-from dpgt_node.learning.oracle import Metrics
+from dpgt_node.learning.common import Metrics
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.coordinator import barrier as co
 from dpgt_node.protocol.pace import Took

@@ -25,7 +25,8 @@ from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
 from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted, of_run_file
-from dpgt_node.learning.oracle import Oracle, build_oracle, odd_about_data, oracle_and_digest
+from dpgt_node.learning.common import Oracle
+from dpgt_node.learning.oracle import build_oracle, odd_about_data, oracle_and_digest
 from dpgt_node.learning.tables import table_size
 from dpgt_node.privacy.accountants.composition import Spent, tally
 from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND, called

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpgt_node.errors import StoreError
-from dpgt_node.learning.oracle import Metrics
+from dpgt_node.learning.common import Metrics
 from dpgt_node.protocol import types as t
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.agent.machine import AgentMachine
