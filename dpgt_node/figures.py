@@ -1,8 +1,9 @@
-"""Numbers as people read them: every command, page and file says one epsilon in one way."""
+"""Numbers and names as people read them: every command, page and file says one epsilon in one way."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 _DIGITS: Final = 4
@@ -39,3 +40,9 @@ def number(value: float | None, digits: int = 3) -> str:
     if math.isinf(value):
         return "infinite"
     return f"{value:,.0f}" if 10**digits - 0.5 <= abs(value) < _LONG else f"{value:.{digits}g}"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """``agent-3, agent-7, agent-9 and 18 more``: the first ``most`` of the names, or all where they are no more."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -35,3 +35,12 @@ def test_numbers_are_plain_below_a_thousand_million() -> None:
     assert [figures.number(v) for v in (None, math.nan, math.inf, 85.31)] == ["–", "–", "infinite", "85.3"]
     assert [figures.number(v) for v in (999.7, 12345.6, -4321.0, 2e9)] == ["1,000", "12,346", "-4,321", "2e+09"]
     assert [figures.number(v, 2) for v in (0.5, 99.7, 1234.0)] == ["0.5", "100", "1,234"]
+
+
+def test_of_many_names_the_first_are_said() -> None:
+    assert [figures.some("abc"), figures.some("abcd"), figures.some("abcd", 1)] == [
+        "a, b, c",
+        "a, b, c and 1 more",
+        "a and 3 more",
+    ]
+    assert figures.some([str(i) for i in range(2003)]).endswith("2 and 2,000 more") and figures.some([]) == ""

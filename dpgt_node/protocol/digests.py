@@ -11,8 +11,9 @@ is a function of what was released, so it adds nothing to any epsilon, which hol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from dpgt_node import figures
 from dpgt_node.algo.methods.base import AgentEdges
 from dpgt_node.protocol.types import Payload, Recovered
 from dpgt_node.types import Stream
@@ -101,7 +102,7 @@ class Dispute:
         for name, word in self.words:
             if name != self.sender:
                 received.setdefault(word, []).append(name)
-        said = [f"{_some(names)} received {shown(word)}" for word, names in received.items()]
+        said = [f"{figures.some(names)} received {shown(word)}" for word, names in received.items()]
         own = [f"{self.sender} says that it sent {shown(word)}" for name, word in self.words if name == self.sender]
         what = f"{self.stream} of round {self.k} of {self.sender} is in dispute"
         return f"{what}: {', '.join(own + said)}. {self.proven()}"
@@ -118,10 +119,6 @@ class Dispute:
             return f"{self.sender}, or somebody with its certificate, sent different vectors in one round, {lie}"
         assert own is not None
         return (
-            f"{_some(list(receivers))} and {self.sender} disagree: {self.sender} sent something else than it says, "
-            f"somebody sends with its certificate, {lie}"
+            f"{figures.some(list(receivers))} and {self.sender} disagree: {self.sender} sent something else than it "
+            f"says, somebody sends with its certificate, {lie}"
         )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

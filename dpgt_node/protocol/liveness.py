@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal
 
+from dpgt_node import figures
 from dpgt_node.values import dataclass
 
 NS = 1_000_000_000
-NAMES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,15 @@ class Liveness:
         slow = () if missing or any(t.named_ns <= now_ns for t in cut) else tuple(self._slow(waiting_for, now_ns))
         return (*missing, *cut, *slow)
 
+    def standstill(self, waiting_for: Collection[str], now_ns: int) -> str:
+        """``round 7 has waited 8.0 s for agent-3``, where nobody has made a step for so long that agents have told
+        whom they wait for; else empty.
+        """
+        if not waiting_for or now_ns - self._step_ns < self._settle_ns:
+            return ""
+        names = self._roots(waiting_for)
+        return f"{self._waiting(names[0])} has waited {(now_ns - self._step_ns) / NS:.1f} s for {figures.some(names)}"
+
     def next_deadline_ns(self, judged_ns: int) -> int | None:
         """When something new may be wrong if nothing is heard until then; ``judged_ns``: when that was last asked."""
         since = [*(seen.heard_ns for seen in self._seen.values()), self._step_ns]
@@ -228,11 +237,17 @@ class Liveness:
         bound_ns = self._step_ns + self._liveness_ns
         if now_ns < bound_ns or not waiting_for:
             return
-        roots = [name for name in waiting_for if not self._lacks(name)]
-        names = roots or list(waiting_for)
-        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        names = self._roots(waiting_for)
         heard_s = (now_ns - self._seen[names[0]].heard_ns) / NS
-        state = "alive, but not done" if roots else f"alive, still receiving from {self._lacks(names[0])[0].sender}"
-        after = f" for {', '.join(names[:NAMES_SHOWN])}{more}: {state} (last heard {heard_s:.1f} s ago)"
-        before = f"round {self._round(names[0])} has waited"
-        yield Trouble("slow", names[0], None, self._step_ns, bound_ns, before, after)
+        lacks = self._lacks(names[0])
+        state = f"alive, still receiving from {lacks[0].sender}" if lacks else "alive, but not done"
+        after = f" for {figures.some(names)}: {state} (last heard {heard_s:.1f} s ago)"
+        yield Trouble("slow", names[0], None, self._step_ns, bound_ns, f"{self._waiting(names[0])} has waited", after)
+
+    def _roots(self, waiting_for: Collection[str]) -> list[str]:
+        """Those who hold up the others: they do not wait for a vector themselves.  All where everybody waits."""
+        return [name for name in waiting_for if not self._lacks(name)] or list(waiting_for)
+
+    def _waiting(self, name: str) -> str:
+        """What ``name`` is not done with; after the last round it is its result that has not come."""
+        return f"round {self._round(name)}" if self._round(name) <= self._K else "the end of the run"

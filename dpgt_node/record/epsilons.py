@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from dpgt_node import figures
 from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import Noise, Privacy, RunConfig
@@ -71,8 +72,7 @@ def merged(names: Sequence[str], reasons: Sequence[str | None]) -> str | None:
     parts = []
     for reason in dict.fromkeys(reason for reason in reasons if reason is not None):
         whose = [name for name, other in zip(names, reasons, strict=True) if other == reason]
-        some = ", ".join(whose[:3]) + (f" and {len(whose) - 3} more" if len(whose) > 3 else "")
-        parts.append(reason if len(whose) == len(names) else f"{some}: {reason}")
+        parts.append(reason if len(whose) == len(names) else f"{figures.some(whose)}: {reason}")
     return "; ".join(parts) or None
 
 

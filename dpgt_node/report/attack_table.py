@@ -159,7 +159,7 @@ class Table:
                 shows = [_TRAFFIC_SHOWS] if _shows(standings) else []
                 said.append(f"{setting} {', '.join([*counted, *shows]) or 'not measured'}")
             elif won:
-                said.append(_some(won))
+                said.append(figures.some(won, _NAMES_MAX))
         return "; ".join(said) or "that none succeeds proves nothing about the next one"
 
 
@@ -234,7 +234,7 @@ def _reached(name: str, verdict: str, findings: Sequence[Mapping[str, Any]]) -> 
 
 def _line(name: str, verdict: str, findings: Sequence[Mapping[str, Any]]) -> Line:
     agents = [str(one["agent"]) for one in findings if one["agent"]]
-    whose, got = _some(list(dict.fromkeys(agents))) or "the run", _reached(name, verdict, findings)
+    whose, got = figures.some(list(dict.fromkeys(agents)), _NAMES_MAX) or "the run", _reached(name, verdict, findings)
     several = got.value is not None and got.agent and len(set(agents)) > 1
     cells = (
         got.words or "–",
@@ -265,7 +265,3 @@ def _best(quantity: Quantity | None, findings: Sequence[Mapping[str, Any]]) -> t
 
 def _float(value: object) -> float | None:
     return None if value is None else float(str(value))
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMES_MAX]) + (f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else "")

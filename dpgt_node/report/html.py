@@ -334,8 +334,7 @@ def _graphs(run: RunConfig) -> Graphs:
 def _some(topology: Topology, agents: Sequence[int]) -> str:
     if len(agents) == topology.n > 1:
         return f"all {topology.n} agents"
-    shown = ", ".join(topology.names[i] for i in agents[:LISTED_MAX]) or "none"
-    return shown + (f" and {len(agents) - LISTED_MAX} more" if len(agents) > LISTED_MAX else "")
+    return figures.some([topology.names[i] for i in agents], LISTED_MAX) or "none"
 
 
 def _agents(run: RunConfig, summary: Summary, worst: AgentSummary | None, rivals: Rivals | None) -> AgentTable:

@@ -226,8 +226,7 @@ def alike(names: Sequence[str], rows: Sequence[Row]) -> list[tuple[str, Row]]:
         together.setdefault(row, []).append(name)
     found = []
     for row, who in together.items():
-        some = ", ".join(who[:3]) + (f" and {len(who) - 3} more" if len(who) > 3 else "")
-        found.append(("every agent" if len(who) == len(names) > 1 else some, row))
+        found.append(("every agent" if len(who) == len(names) > 1 else figures.some(who), row))
     return found
 
 

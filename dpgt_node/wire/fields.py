@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -152,3 +152,20 @@ def one_line(text: str, most: int = MAX_TEXT) -> str:
 def cut(text: str) -> str:
     """The same, and never empty."""
     return one_line(text) or "no reason given"
+
+
+_UNREACHED: Final = re.compile(
+    r"failed to connect to all addresses; last error: \w+: ipv[46]:\S+: "
+    r"(?:Failed to connect to remote host: )?(?:connect: )?(.+?)(?: \(\d+\))?"
+)
+_UNRESOLVED: Final = re.compile(r"errors resolving (\S+): .* os_error:\s*(.+?) syscall:\s*(\w+)\]?")
+
+
+def cause(details: str) -> str:
+    """``Connection refused`` · ``cannot resolve host:7700: Name or service not known (getaddrinfo)``: what gRPC says of
+    a call that nobody answered, without its own layers.
+    """
+    if found := _UNREACHED.fullmatch(details):
+        return found[1]
+    found = _UNRESOLVED.fullmatch(details)
+    return f"cannot resolve {found[1]}: {found[2]} ({found[3]})" if found else details

@@ -27,7 +27,7 @@ from dpgt_node.errors import ConfigError, PeerError, invariant
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.told import A_BUG, answered
 from dpgt_node.wire import convert
-from dpgt_node.wire.fields import MAX_TEXT, is_name, one_line, shown
+from dpgt_node.wire.fields import MAX_TEXT, cause, is_name, one_line, shown
 from dpgt_node.wire.options import CHANNEL_OPTIONS as CHANNEL_OPTIONS
 from dpgt_node.wire.options import SERVER_OPTIONS as SERVER_OPTIONS
 from dpgt_node.wire.options import channel_options as channel_options
@@ -303,7 +303,7 @@ def _said(details: str | None, code: grpc.StatusCode, what: str) -> PeerError:
     """The other side's words, which end in a log or on a terminal like any of its texts."""
     if (code, details) == (grpc.StatusCode.INTERNAL, _WRITE_LOST):
         return PeerError(f"{what}: the other side ended the call in mid-write", grpc_status="UNAVAILABLE")
-    return PeerError(one_line(details or "", MAX_TEXT) or f"{what}: {code.name}", grpc_status=code.name)
+    return PeerError(one_line(cause(details or ""), MAX_TEXT) or f"{what}: {code.name}", grpc_status=code.name)
 
 
 async def _call_error(call: Any, what: str) -> PeerError:

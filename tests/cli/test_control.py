@@ -30,7 +30,7 @@ def test_text_names_accountant_delta_and_adjacency() -> None:
         "digits: running, k = 6 of 200, 81.2 rounds/s\n"
         "  adjacent data sets: replace-one\n"
         "  agent-1: connected, k = 7, seen 0.2 s ago, epsilon (gdp, delta 1e-05) 7.5 so far\n"
-        "  agent-2: NOT connected, k not known yet, not seen since this coordinator started, "
+        "  agent-2: NOT connected, not seen since this coordinator started, "
         "epsilon (gdp, delta 1e-05) infinite so far"
     )
     conditional = _show(replace(REPLY, accountant="lemma5", delta=None))
@@ -47,13 +47,19 @@ def test_text_says_who_is_missing_since_when_and_who_waits() -> None:
         "  agent-1: connected, k = 7, seen 0.2 s ago, waits for agent-2\n"
         "  agent-2: NOT connected, k = 6, MISSING for 73.2 s"
     )
-    again = replace(REPLY, state="waiting", k=-1, rounds_per_second=0.0, accountant=None)
-    again = replace(again, agents=(replace(AGENTS[0], epsilon=None), replace(AGENTS[1], epsilon=None, missing_s=2.0)))
-    assert _show(again) == (
-        "digits: waiting, k not known yet, K = 200, 0.0 rounds/s\n"
-        "  agent-1: connected, k = 7, seen 0.2 s ago\n"
-        "  agent-2: NOT connected, k not known yet, MISSING for 2.0 s (not seen since this coordinator started)"
+
+
+def test_text_before_the_first_round_and_in_a_pause() -> None:
+    agents = (replace(AGENTS[0], k=-1, epsilon=None), replace(AGENTS[1], epsilon=None, missing_s=2.0))
+    begins = replace(REPLY, state="waiting", k=-1, rounds_per_second=0.0, accountant=None, agents=agents, reason="why")
+    assert _show(begins) == (
+        "digits: waiting (why)\n"
+        "  agent-1: connected, no round done yet, seen 0.2 s ago\n"
+        "  agent-2: NOT connected, MISSING for 2.0 s (not seen since this coordinator started)"
     )
+    assert _show(replace(begins, state="running")).startswith("digits: running, in round 0 of 200 (why)\n")
+    paused = replace(begins, state="paused", k=6, agents=agents[:0])
+    assert _show(paused) == "digits: paused, k = 6 of 200 (why)"
 
 
 def ended(folder: Path) -> Path:
@@ -103,8 +109,8 @@ def test_a_finished_run_says_so_without_its_coordinator(tmp_path: Path, capsys: 
 def test_a_coordinator_that_is_gone_leads_to_the_folder_of_its_run(capsys: pytest.CaptureFixture[str]) -> None:
     for more in ((), ("--watch",)):
         code, text = call(capsys, "status", "--coordinator", "127.0.0.1:1", "--insecure", *more)
-        assert code == 3 and "no answer from the coordinator at 127.0.0.1:1" in text
-        assert "`dpgt status --run DIR`, its --out, says how it ended and where the results are" in text
+        told = "no answer from the coordinator at 127.0.0.1:1: Connection refused; if its run is over, "
+        assert (code, text) == (3, f"dpgt status: {told}`dpgt status --run DIR` (its --out) says how it ended\n")
 
 
 def test_a_run_that_is_not_over_and_has_no_coordinator_says_how_to_go_on(
@@ -113,7 +119,7 @@ def test_a_run_that_is_not_over_and_has_no_coordinator_says_how_to_go_on(
     write_address(tmp_path, "127.0.0.1:1", None)
     code, text = call(capsys, "status", "--run", tmp_path)
     assert code == 3 and text.count("\n") == 1
-    again = f"to go on, start again what began it, dpgt launch or dpgt coordinator with --out {tmp_path} and the same"
+    again = "the run is not over: repeat the command that began it to go on\n"
     assert "no answer" in text and again in text
     document = json.loads((tmp_path / ADDRESS_FILE).read_text())
     gone = subprocess.Popen(["true"])

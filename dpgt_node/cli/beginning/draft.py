@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from dpgt_node import figures
 from dpgt_node.config.data import CLASSES, expanded
 from dpgt_node.config.declare.reader import suggestion
 from dpgt_node.errors import ConfigError, Problem
@@ -166,9 +167,8 @@ def _not_one(name: str, names: Sequence[str]) -> str:
     """How a table whose columns are ``names`` lacks a column of this name alone."""
     if name in names:
         return f"has {names.count(name)} columns {name!r}, of which nobody can say one"
-    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     hint = suggestion(name, names) or "."
-    return f"has no column {name!r}{hint} Its columns: {', '.join(names[:_NAMED])}{rest}"
+    return f"has no column {name!r}{hint} Its columns: {figures.some(names, _NAMED)}"
 
 
 @dataclass

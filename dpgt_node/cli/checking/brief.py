@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dpgt_node import figures
 from dpgt_node.cli.checking.facts import looked_at, number, towards, unknown_epsilon, verdict, warned_delta, words
 from dpgt_node.cli.wrapping import wrapped
 
@@ -122,5 +123,4 @@ def _open(report: CheckReport) -> list[str]:
     unknown = [row.name for row in report.checks if row.applies and row.passed is None and row.hard]
     if not unknown:
         return []
-    more = f" and {len(unknown) - _OPEN_MAX} more" if len(unknown) > _OPEN_MAX else ""
-    return wrapped(f"Not known on this machine: {', '.join(unknown[:_OPEN_MAX])}{more}.")
+    return wrapped(f"Not known on this machine: {figures.some(unknown, _OPEN_MAX)}.")

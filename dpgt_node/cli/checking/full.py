@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dpgt_node import figures
 from dpgt_node.cli.checking.facts import looked_at, number, towards, verdict, warned_delta, words
 
 if TYPE_CHECKING:
@@ -186,8 +187,7 @@ def _eigenvalues(spectrum: Spectrum) -> str:
 
 
 def _complex(values: Sequence[complex]) -> str:
-    shown = [f"{w.real:.4g}" + (f"{w.imag:+.4g}i" if w.imag else "") for w in values[:12]]
-    return ", ".join(shown) + (f" and {len(values) - 12} more" if len(values) > 12 else "")
+    return figures.some([f"{w.real:.4g}" + (f"{w.imag:+.4g}i" if w.imag else "") for w in values], 12)
 
 
 def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
+from dpgt_node import figures
 from dpgt_node.cli import common
 from dpgt_node.cli.wrapping import say
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
@@ -40,15 +41,9 @@ def _target(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-_PERHAPS_OVER = (
-    "a coordinator leaves when its run is over: `dpgt status --run DIR`, its --out, says how it ended and where the "
-    "results are"
-)
+_PERHAPS_OVER = "if its run is over, `dpgt status --run DIR` (its --out) says how it ended"
 _UNSEEN = "not seen since this coordinator started"
-_NOT_OVER = (
-    "the run is not over: to go on, start again what began it, dpgt launch or dpgt coordinator with --out {} and the "
-    "same options"
-)
+_NOT_OVER = "the run is not over: repeat the command that began it to go on"
 _ANSWERS = {
     "PERMISSION_DENIED": "the coordinator at {} refuses",
     "UNAUTHENTICATED": "the coordinator at {} refuses",
@@ -115,7 +110,7 @@ def _ask(
             return over
         gone = _gone(target.pid) and error.grpc_status not in _ANSWERS
         said = f"the coordinator of the run in {run_dir} is gone" if gone else str(error)
-        raise PeerError(f"{said}; {_NOT_OVER.format(run_dir)}") from error
+        raise PeerError(f"{said}; {_NOT_OVER}") from error
 
 
 def _call_there(target: Address, action: Literal["pause", "resume", "stop"] | None, watcher: int = 0) -> Any:
@@ -218,16 +213,18 @@ def _show_end(reply: StatusReply) -> str:
 
 
 def _show(reply: StatusReply) -> str:
-    from dpgt_node.record.epsilons import head
+    from dpgt_node.protocol.pace import speed
+    from dpgt_node.record import epsilons
     from dpgt_node.report.text import judged
 
-    # A coordinator that was started again knows of no round before its agents are back.
-    unknown = reply.k < 0 and reply.state == "waiting"
-    at = f"k not known yet, K = {reply.K}" if unknown else f"k = {reply.k} of {reply.K}"
-    lines = [
-        f"{reply.name}: {reply.state}, {at}, {reply.rounds_per_second:.1f} rounds/s"
-        + (f" ({reply.reason})" if reply.reason else "")
-    ]
+    head = [reply.state]
+    if reply.k >= 0:
+        head.append(f"k = {reply.k} of {reply.K}")
+    elif reply.state == "running":
+        head.append(f"in round 0 of {reply.K}")
+    if reply.rounds_per_second > 0:
+        head.append(f"{speed(reply.rounds_per_second)} rounds/s")
+    lines = [f"{reply.name}: {', '.join(head)}" + (f" ({reply.reason})" if reply.reason else "")]
     if reply.accountant is not None:
         lines.append(f"  adjacent data sets: {reply.adjacency}")
     if reply.delta_warning:
@@ -238,18 +235,21 @@ def _show(reply: StatusReply) -> str:
         lines.append(f"  {reply.slowest.line()}")
     for agent in reply.agents:
         unseen = agent.last_seen_s is None
-        seen = _UNSEEN if agent.last_seen_s is None else f"seen {agent.last_seen_s:.1f} s ago"
-        state = "connected" if agent.connected else "NOT connected"
+        parts = ["connected" if agent.connected else "NOT connected"]
+        if agent.k >= 0:
+            parts.append(f"k = {agent.k}")
+        elif not unseen:  # of who never came to this coordinator nobody knows it
+            parts.append("no round done yet")
         if agent.missing_s is not None:
-            seen = f"MISSING for {agent.missing_s:.1f} s"
-            seen += f" ({_UNSEEN})" if unseen else ""
+            parts.append(f"MISSING for {agent.missing_s:.1f} s" + (f" ({_UNSEEN})" if unseen else ""))
+        else:
+            parts.append(_UNSEEN if agent.last_seen_s is None else f"seen {agent.last_seen_s:.1f} s ago")
         if agent.waits_for:
-            seen += f", waits for {', '.join(agent.waits_for)}"
-        spent = ""
+            parts.append(f"waits for {figures.some(agent.waits_for)}")
         if reply.accountant is not None and agent.epsilon is not None:
-            spent = f", {head(reply.accountant, reply.delta or 0.0)} {judged(agent.epsilon, agent.strength)} so far"
-        at = "k not known yet" if unseen and agent.k < 0 else f"k = {agent.k}"
-        lines.append(f"  {agent.name}: {state}, {at}, {seen}{spent}")
+            cost = epsilons.head(reply.accountant, reply.delta or 0.0)
+            parts.append(f"{cost} {judged(agent.epsilon, agent.strength)} so far")
+        lines.append(f"  {agent.name}: {', '.join(parts)}")
     return "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 from rich.console import Console
 
+from dpgt_node import figures
 from dpgt_node.cli import common, logs
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 
@@ -229,7 +230,7 @@ def live_status(status: StatusReply) -> LiveStatus:
         status.k,
         status.K,
         agents,
-        status.rounds_per_second,
+        status.rounds_per_second or None,
         status.consensus_error,
         status.accountant,
         status.delta,
@@ -259,5 +260,6 @@ def _trouble(status: StatusReply) -> str:
     if any(a.state in ("left", "silent", "cut", "slow") for a in status.agents):
         return status.reason + until
     absent = [f"{a.name} ({a.missing_s:.0f} s)" for a in status.agents if a.missing_s is not None]
-    more = f" and {len(absent) - ABSENT_SHOWN} more" if len(absent) > ABSENT_SHOWN else ""
-    return f"waited for: {', '.join(absent[:ABSENT_SHOWN])}{more}{until}" if absent else ""
+    if absent:
+        return f"waited for: {figures.some(absent, ABSENT_SHOWN)}{until}"
+    return status.reason if status.state in ("running", "paused") else ""

@@ -159,7 +159,7 @@ def plain_line(status: LiveStatus) -> str:
     if status.trouble:
         parts.append(status.trouble)
     elif missing and not status.over:
-        parts.append(f"not connected: {_some(missing)}")
+        parts.append(f"not connected: {figures.some(missing)}")
     left = eta_s(status)
     if left is not None and left > 0:
         parts.append(f"ETA {text.duration(left)}")
@@ -246,11 +246,7 @@ def _shown(agents: Sequence[LiveAgent]) -> list[tuple[str, LiveAgent]]:
 def _connected(status: LiveStatus, *, named: bool = True) -> str:
     missing = [agent.name for agent in status.agents if not agent.connected]
     here = f"{len(status.agents) - len(missing)}/{len(status.agents)} agents connected"
-    return f"{here}, waiting for {_some(missing)}" if missing and named else here
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{here}, waiting for {figures.some(missing)}" if missing and named else here
 
 
 def _largest_epsilon(status: LiveStatus) -> LiveAgent | None:

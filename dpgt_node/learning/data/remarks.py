@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgt_node import figures
 from dpgt_node.learning.data.arrays import Dataset
 from dpgt_node.learning.data.pictures.folders import Pictures
 
@@ -64,8 +65,7 @@ def _named(data: Dataset) -> list[str]:
         return []
     if set(data.names) == {str(c) for c in range(data.classes)}:
         return []
-    some = ", ".join(data.names[:_NAMED]) + (f" and {len(data.names) - _NAMED} more" if data.classes > _NAMED else "")
-    return [f"labels are {some}: {data.classes} classes, which keep these names"]
+    return [f"labels are {figures.some(data.names, _NAMED)}: {data.classes} classes, which keep these names"]
 
 
 def _alike(data: Dataset) -> list[str]:

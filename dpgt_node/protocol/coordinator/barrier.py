@@ -193,6 +193,12 @@ class CoordinatorMachine:
         barrier = self.waiting_for() if self.phase is CoordinatorPhase.RUNNING else ()
         return self._liveness.troubles(barrier, now_ns)
 
+    def standstill(self, now_ns: int) -> str:
+        """Whom the round waits for, and how long, or why the run stops; empty while it moves, and in a pause."""
+        if self.phase is CoordinatorPhase.RUNNING:
+            return self._liveness.standstill(self.waiting_for(), now_ns)
+        return "" if self._stop is None else self._stop[0]
+
     def done(self, name: str) -> int:
         """The agent's last finished round, -1 for none."""
         return self._done.of(name)
@@ -362,8 +368,6 @@ class CoordinatorMachine:
                 self._judge(out, now_ns)
             case CoordinatorPhase.STOPPING if now_ns >= self._stop_deadline_ns:
                 self._finish_stop(out)
-            case _:
-                pass
 
     def _judge(self, out: list[CoordinatorEffect], now_ns: int) -> None:
         if self.phase not in (CoordinatorPhase.RUNNING, CoordinatorPhase.PAUSED):

@@ -96,7 +96,7 @@ class Coordination:
         self._announce = announce
         self._beat_ns = heartbeat_ns(runtime.round_timeout_s)
         self._awake = Awake(2 * self._beat_ns, now_ns)
-        self._heads, self._samples = dict(heads), dict(samples)
+        self._heads, self.samples = dict(heads), dict(samples)
         self.barrier = barrier(
             run.graph.agents,
             run.K,
@@ -108,7 +108,7 @@ class Coordination:
             settle_ns=SETTLE_BEATS * self._beat_ns,
             paused=paused,
         )
-        known = self._heads, self._samples
+        known = self._heads, self.samples
         self._members = membership(run, run_id, self._beat_ns, self.barrier, *known, self._move, self._said)
         self.taken = self._members.taken
         self.pace = Pace(run.graph.agents)
@@ -247,7 +247,7 @@ class Coordination:
         self._begun = True
         registers = self._members.registers()
         self.barrier.announce_every = self._announce(registers[0].dimension)
-        self._samples.update({register.name: register.samples for register in registers})
+        self.samples.update({register.name: register.samples for register in registers})
         out.append(BeginResults(registers, self.barrier.k))
         first, last = self.barrier.k, self._K
         rest = f"rounds {first}..{last} begin" if first <= last else f"rounds 0..{last} are done"

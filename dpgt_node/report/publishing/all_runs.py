@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dpgt_node import figures
@@ -59,9 +59,9 @@ def all_runs(data: Mapping[str, Any]) -> list[str]:
         lines.append(f"{ledger}: {_together(known)}")
     if unknown:
         lines.append(
-            f"- {_shortened(unknown)}: not known here, where no ledger of theirs is. There may be other runs on the "
-            "same data, which no coordinator hears of. Each owner learns the total with `dpgt ledger STATE_DIR`; an "
-            "export from that directory states it."
+            f"- {figures.some(unknown, 10)}: not known here, where no ledger of theirs is. There may be other runs "
+            "on the same data, which no coordinator hears of. Each owner learns the total with `dpgt ledger "
+            "STATE_DIR`; an export from that directory states it."
         )
     if len(unknown) < len(data["data_sets"]):
         lines.append("")
@@ -89,7 +89,3 @@ def _together(known: Mapping[str, Any]) -> str:
     pure = f"delta {known['delta']:g}" if known["delta"] else "pure"
     condition = ", only where every declared C holds" if known["declared"] else ""
     return f"epsilon {figures.epsilon(known['epsilon'])} ({known['strength']}), {pure} ({known['recipe']}){condition}."
-
-
-def _shortened(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

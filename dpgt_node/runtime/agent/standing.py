@@ -30,7 +30,6 @@ from dpgt_node.values import dataclass
 log = logging.getLogger("dpgt_node.progress")
 
 SAMPLE_S = 1.0
-NAMES_SHOWN = 3
 _WAITS = frozenset({SessionPhase.STARTING, SessionPhase.OUTSIDE, SessionPhase.READING, SessionPhase.BEGINNING})
 
 
@@ -74,8 +73,7 @@ class Standing:
             head = epsilons.head(cost.accountant, cost.delta)
             parts.append(f"{head} {figures.epsilon(cost.spent)} of {figures.epsilon(cost.total)} ({cost.word})")
         if self.late:
-            more = ", ..." if len(self.late) > NAMES_SHOWN else ""
-            parts.append("late: " + ", ".join(self.late[:NAMES_SHOWN]) + more)
+            parts.append(f"late: {figures.some(self.late)}")
         return ", ".join(parts)
 
     def fields(self) -> dict[str, object]:

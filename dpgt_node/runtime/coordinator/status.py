@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpgt_node import figures
 from dpgt_node.config import RunConfig
 from dpgt_node.privacy.accountants.registry import APPROXIMATE
 from dpgt_node.protocol import messages as m
@@ -17,6 +18,8 @@ from dpgt_node.runtime.coordinator.results import Results
 
 MISSING = ("left", "silent")
 """Kinds of trouble with an agent that is not there, or seems so."""
+TROUBLES_SHOWN = 3
+_RESUME = "`dpgt resume`"
 
 
 def reply(
@@ -62,10 +65,10 @@ def reply(
         K=run.K,
         run_id=run_id,
         name=run.name,
-        rounds_per_second=rounds_per_second,
+        rounds_per_second=rounds_per_second if conclude or _moves(machine, troubles) else 0.0,
         agents=tuple(agents),
         consensus_error=recorder.consensus if recorder and results.study else None,
-        reason=(conclude.reason if conclude else _standstill(machine, troubles, now_ns))[:1000],
+        reason=(conclude.reason if conclude else _standstill(coordination, troubles, now_ns))[:1000],
         accountant=accountant,
         delta=run.privacy.delta if accountant in APPROXIMATE else None,
         adjacency=adjacency(run),
@@ -88,9 +91,26 @@ def _gives_up_s(
     return None if due_ns is None else max(0, due_ns - now_ns) / SECOND
 
 
-def _standstill(machine: co.CoordinatorMachine, troubles: Sequence[Trouble], now_ns: int) -> str:
-    """Why the run does not move, or whom the barrier waits for right now."""
+def _moves(machine: co.CoordinatorMachine, troubles: Sequence[Trouble]) -> bool:
+    """Whether rounds go on: a rate of before a pause, or of before somebody was lost, is no rate of now."""
+    return machine.phase is co.CoordinatorPhase.RUNNING and all(trouble.kind == "slow" for trouble in troubles)
+
+
+def _standstill(coordination: Coordination, troubles: Sequence[Trouble], now_ns: int) -> str:
+    """Why the run does not move; empty while it does."""
+    machine = coordination.barrier
     if troubles:
-        return "; ".join(trouble.line(now_ns) for trouble in troubles)
-    waiting = machine.waiting_for()
-    return f"waiting for {', '.join(waiting)}" if waiting else ""
+        said = "; ".join(trouble.line(now_ns) for trouble in troubles[:TROUBLES_SHOWN])
+        return said + (f"; and {len(troubles) - TROUBLES_SHOWN} more" if len(troubles) > TROUBLES_SHOWN else "")
+    match machine.phase:
+        case co.CoordinatorPhase.GATHERING:
+            # Every agent's D is known from the beginning on, also to a later life of the process.
+            why = "the coordinator was started again" if coordination.samples else "it has not begun"
+            paused = f", and for {_RESUME}: the run is paused" if machine.paused else ""
+            return f"{why}: waiting for {figures.some(machine.waiting_for())}{paused}"
+        case co.CoordinatorPhase.PAUSED if machine.k <= machine.go_through:
+            return f"agents finish round {machine.go_through} and wait for {_RESUME}"
+        case co.CoordinatorPhase.PAUSED:
+            return f"waiting for {_RESUME}"
+        case _:
+            return machine.standstill(now_ns)

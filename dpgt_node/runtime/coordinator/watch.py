@@ -32,7 +32,6 @@ EVENTS_KEPT = 200
 SAMPLE_S = 1.0
 WINDOW_S = 5.0
 """Phases are compared over at least so many seconds, or over the last round where it takes longer."""
-NAMES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ def line(reply: m.StatusReply, unknown: str = "") -> str:
     if reply.slowest is not None:
         parts.append(reply.slowest.line())
     if late := late_agents(reply):
-        parts.append("late: " + ", ".join(late[:NAMES_SHOWN]) + (", ..." if len(late) > NAMES_SHOWN else ""))
+        parts.append(f"late: {figures.some(late)}")
     return ", ".join(parts)
 
 

@@ -8,8 +8,20 @@ from typing import Any
 
 import pytest
 
-from dpgt_node.protocol.coordinator.barrier import CoordinatorPhase
-from dpgt_node.protocol.liveness import Trouble
+from dpgt_node.config import RunConfig
+from dpgt_node.errors import ExitCode
+from dpgt_node.protocol.coordinator.barrier import (
+    AgentDone,
+    AgentEdges,
+    AgentGone,
+    AgentJoined,
+    CoordinatorMachine,
+    CoordinatorPhase,
+    PauseRequested,
+    ResumeRequested,
+    StopRun,
+)
+from dpgt_node.protocol.liveness import EdgeReport, Lack, Trouble
 from dpgt_node.protocol.messages import StatusReply
 from dpgt_node.runtime.coordinator import status
 from tests.runtime.cluster import make_run
@@ -31,15 +43,19 @@ def answered(*troubles: Trouble, study: bool = True, accountant: str = "gdp", lo
     machine = SimpleNamespace(
         phase=CoordinatorPhase.RUNNING, k=5, troubles=lambda _: troubles, done=done.__getitem__,
         connected=lambda name: name != "agent-3", waits_for=lambda name: (), waiting_for=lambda: (),
-        heard_ns=lambda name: 0,
+        heard_ns=lambda name: 0, standstill=lambda now: "",
     )  # fmt: skip
-    coordination = SimpleNamespace(
-        barrier=machine, conclusion=None, state="running", awake_ns=lambda now: now, last_seen_s=lambda name, now: 1.0
-    )
     run = make_run()
     run = replace(run, runtime=replace(run.runtime, on_agent_loss=loss, round_timeout_s=20.0))
-    results: Any = SimpleNamespace(recorder=recorder, study=study)
-    return status.reply(run, bytes(16), coordination, results, 8.0, None, 100 * SECOND)  # type: ignore[arg-type]
+    return of(machine, run, SimpleNamespace(recorder=recorder, study=study), 100)
+
+
+def of(machine: Any, run: RunConfig, results: Any, now_s: int, samples: Any = None) -> StatusReply:
+    coordination: Any = SimpleNamespace(
+        barrier=machine, conclusion=None, state="running", awake_ns=lambda now: now, last_seen_s=lambda name, now: 1.0,
+        samples=samples or {},
+    )  # fmt: skip
+    return status.reply(run, bytes(16), coordination, results, 8.0, None, now_s * SECOND)
 
 
 def test_costs_are_of_rounds_that_are_done_and_measures_of_data_are_of_studies_alone() -> None:
@@ -59,3 +75,49 @@ def test_the_first_who_is_lost_says_when_the_run_ends(kind: Any) -> None:
     assert answered(replace(lost[0], kind="slow"), lost[1]).gives_up_s == 15.0
     missing = {a.name: a.missing_s for a in answered(lost[0]).agents}
     assert missing == {"agent-1": None, "agent-2": None if kind == "cut" else 10.0, "agent-3": None}
+
+
+def test_the_reason_says_whom_the_run_waits_for_and_nothing_while_it_moves() -> None:
+    run = make_run(3)
+    names = run.graph.agents
+    machine = CoordinatorMachine(
+        names, 3, barrier_every=1, register_timeout_ns=300 * SECOND, liveness_ns=60 * SECOND, on_agent_loss="wait",
+        now_ns=0,
+    )  # fmt: skip
+    nothing = SimpleNamespace(recorder=None, study=True)
+
+    def said(now_s: int, samples: Any = None) -> tuple[str, float]:
+        reply = of(machine, run, nothing, now_s, samples)
+        return reply.reason, reply.rounds_per_second
+
+    assert said(0) == ("it has not begun: waiting for agent-1, agent-2, agent-3", 0.0)
+    assert said(0, {"agent-1": None})[0].startswith("the coordinator was started again: waiting for agent-1")
+    for name in names:
+        machine.step(AgentJoined(name, -1, -1), 0)
+    assert said(5) == ("", 8.0), "everybody is here and at work"
+    machine.step(AgentDone("agent-1", 0, 0), 5 * SECOND)
+    machine.step(AgentEdges("agent-2", EdgeReport(0, 2 * SECOND, (Lack("agent-3", None),))), 7 * SECOND)
+    assert said(10) == ("", 8.0) and said(11) == ("round 0 has waited 6.0 s for agent-3", 8.0)
+    machine.step(PauseRequested(), 11 * SECOND)
+    assert said(11) == ("agents finish round 0 and wait for `dpgt resume`", 0.0)
+    for name in names[1:]:
+        machine.step(AgentDone(name, 0, 0), 12 * SECOND)
+    assert said(40) == ("waiting for `dpgt resume`", 0.0), "a pause is nobody's fault"
+    machine.step(ResumeRequested(), 41 * SECOND)
+    for name in names:
+        machine.step(AgentGone(name), 42 * SECOND)
+    assert said(43)[0].count("has been away") == 3 and said(43)[1] == 0.0
+    machine.step(AgentJoined("agent-1", 0, 0), 44 * SECOND)
+    machine.step(StopRun("stopped by the operator", ExitCode.STOPPED), 44 * SECOND)
+    assert said(44) == ("stopped by the operator", 0.0)
+
+
+def test_of_many_agents_a_few_are_named() -> None:
+    lost = [Trouble("left", f"agent-{i}", None, 0, 0, f"agent-{i} is lost for") for i in range(24)]
+    assert answered(*lost).reason.endswith("agent-2 is lost for 100.0 s; and 21 more")
+    machine = CoordinatorMachine(
+        [f"agent-{i + 1}" for i in range(24)], 3, barrier_every=1, register_timeout_ns=300 * SECOND,
+        liveness_ns=60 * SECOND, on_agent_loss="wait", now_ns=0,
+    )  # fmt: skip
+    reply = of(machine, make_run(), SimpleNamespace(recorder=None, study=True), 1)
+    assert reply.reason.endswith("waiting for agent-1, agent-2, agent-3 and 21 more")

@@ -472,7 +472,7 @@ def test_a_list_of_another_authority_is_no_list(tmp_path: Path) -> None:
 async def test_a_plain_process_hears_that_the_other_end_speaks_tls(tmp_path: Path) -> None:
     """As the other way round: gRPC itself says "Socket closed" here, and nothing there."""
     CertificateAuthority.create().write_folder(tmp_path / "pem", COORDINATOR_IDENTITY, ["127.0.0.1"])
-    for folder, words in ((tmp_path / "pem", "speaks TLS, and this process does not"), (None, "UNAVAILABLE|connect")):
+    for folder, words in ((tmp_path / "pem", "speaks TLS, and this process does not"), (None, "UNAVAILABLE|refused")):
         server = services.server(1)
         with held_port() as port:
             address = f"127.0.0.1:{port}"
