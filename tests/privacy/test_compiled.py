@@ -68,6 +68,13 @@ def test_a_read_only_vector_needs_no_second_compilation(law):
     assert len(sampler._kernel.of(COMPILED_FROM).signatures) == 1
 
 
+def test_the_grid_is_drawn_several_coordinates_at_a_time():
+    code = GridLaplaceSampler(compiled=True)
+    code.perturb(np.zeros(CHUNK), 1.0, stream(0))
+    (compiled,) = code._kernel.of(CHUNK).inspect_llvm().values()
+    assert "fdiv <" in compiled
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sums_of_neighbours(threads):
     rng, n, d = np.random.default_rng(3), 60, 3000

@@ -11,7 +11,7 @@ from scipy import stats
 from dpgt_node.algo.methods.dpgt import Steps
 from dpgt_node.privacy.laws import compiled, grid, grid_sampler
 from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
-from dpgt_node.privacy.laws.grid_sampler import CHUNK, ZEROS, GridLaplaceSampler, Scratch, kernel, read
+from dpgt_node.privacy.laws.grid_sampler import CHUNK, GridLaplaceSampler, Scratch, kernel, read
 from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.privacy.laws.sampler import LaplaceSampler
 from tests.oracles import grid as oracle
@@ -152,7 +152,7 @@ def test_the_kernel_draws_the_same_bits():
     s = Scratch(n)
     a, b = read(stream(6), s)
     g, out = grid.cell(1.5), np.empty(n)
-    assert kernel(v, g * 2.0**-40, g, a, b, grid.TABLES.direct, grid.TABLES.edges, ZEROS, out)
+    assert kernel(v, g * 2.0**-40, g, a, b, grid.TABLES.direct, grid.TABLES.edges, out)
     np.testing.assert_array_equal(out, GridLaplaceSampler().perturb(v, 1.5, stream(6)))
 
 
@@ -163,7 +163,7 @@ def test_the_kernel_leaves_the_rare_cases_to_numpy(value, short):
     a, b = np.zeros(2, dtype=np.int64), np.array([1, short], dtype=np.uint32).view(np.int32)
     g = grid.cell(1.0)
     tables = grid.TABLES
-    assert not kernel(np.array([0.0, value]), g * 2.0**-40, g, a, b, tables.direct, tables.edges, ZEROS, np.empty(2))
+    assert not kernel(np.array([0.0, value]), g * 2.0**-40, g, a, b, tables.direct, tables.edges, np.empty(2))
 
 
 def test_the_compiled_path_is_taken_chunk_by_chunk(monkeypatch):
