@@ -74,6 +74,10 @@ class AgentSite:
         """Coordinates to work on at a time."""
         return BLOCK
 
+    @property
+    def alone(self) -> None:
+        """No arithmetic of its own."""
+
     def gradient(self, k: int, x: F64) -> F64:
         """g_k at ``x``: on a fresh batch, or on the recorded one.
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpgt_node.agent.encoding import Diverged, OutOfReach, coded, pieces, wire_dtype_of
+from dpgt_node.agent.encoding import Diverged, OutOfReach, coded, wire_dtype_of
 from dpgt_node.agent.noise import check_range, sampler_for
 from dpgt_node.agent.work import without_nan
 from dpgt_node.algo.graph import Topology
@@ -46,14 +46,14 @@ from dpgt_node.privacy.cancelling.masks import MaskGraph
 from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.laws.compiled import worth_compiling
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, TestKeystream
-from dpgt_node.privacy.laws.noise import ByteStream, CancellingSampler, Purpose, SoundSampler
+from dpgt_node.privacy.laws.noise import ByteStream, CancellingSampler, Purpose
 from dpgt_node.privacy.laws.pairs import pair_stream
-from dpgt_node.privacy.laws.sampler import CHUNK
 from dpgt_node.protocol.coordinator.barrier import Conclude
 from dpgt_node.record.recorder import AgentResult, RunRecorder
 from dpgt_node.record.released import ReleasedSum, window_start
 from dpgt_node.record.summary import Summary
 from dpgt_node.sim import saved
+from dpgt_node.sim.perturbing import perturb
 from dpgt_node.sim.rows import Rows
 from dpgt_node.sim.simulate import build_oracles, forget, pair_keys_for, ready_recorder, save_released, write_results
 from dpgt_node.sim.team import Team
@@ -65,8 +65,6 @@ TOLERANCE_FLOAT32 = 1e-5
 
 _SHARED = 1 << 18
 """Numbers of a matrix from which on threads save more than they cost."""
-_TOGETHER = 8 * CHUNK
-"""Coordinates of rows that are drawn at once."""
 _FINISHED = Conclude("finished", ExitCode.DONE, "every agent finished")
 _STOPPED = Conclude("stopped", ExitCode.STOPPED, "interrupted")
 
@@ -197,19 +195,23 @@ class FastRun:
         if key not in self._gradients:
             if len(self._gradients) >= KEPT:
                 self._gradients.clear()
-            self._gradients[key] = batched([sources.at(k) for sources in self._sources], self._team.over)
+            self._gradients[key] = batched(
+                [sources.at(k) for sources in self._sources], self._team.over, self._team.empty
+            )
         return self._checked(self._gradients[key](x, batches), k, "the gradient")
 
-    def perturb(self, stream: Stream, k: int, private: F64) -> F64:
+    def perturb(self, stream: Stream, k: int, private: F64, public: F64 | None = None) -> F64:
         scales = self._scale(stream, k)
         if not scales.any():
-            return private.copy()
+            return private.copy() if public is None else self._rows.alone.plus(private, public)
         clipped = self._clipped
         try:
             if self._masks is not None:
                 noisy = self._perturb_pairs(self._masks, k, private, scales, self._streams(k, stream))
+                if public is not None:
+                    noisy += public
             else:
-                noisy = perturb(self._samplers, private, scales, self._streams(k, stream), self._team)
+                noisy = perturb(self._samplers, private, scales, self._streams(k, stream), self._team, public)
         except ValueError:
             self._checked(private, k, stream.lower())
             raise
@@ -285,31 +287,6 @@ def _padded(rows: Sequence[F64]) -> F64:
     out = np.zeros((len(rows), max(map(len, rows))))
     for into, row in zip(out, rows, strict=True):
         into[: len(row)] = row
-    return out
-
-
-def perturb(
-    samplers: Sequence[SoundSampler], private: F64, scales: F64, streams: Sequence[ByteStream], team: Team
-) -> F64:
-    """``private`` (n, d) + noise, a new matrix: row i is ``sampler.perturb(private[i], scales[i], streams[i])``.
-
-    ``samplers``: alike, one a thread of ``team``.
-    """
-    out, d = np.empty(private.shape), private.shape[1]
-    together = max(1, _TOGETHER // max(d, 1))
-
-    def short(rows: slice, index: int) -> None:
-        for start in range(rows.start, rows.stop, together):
-            part = slice(start, min(start + together, rows.stop))
-            out[part] = samplers[index].perturb_rows(private[part], scales[part], streams[part])
-
-    def long(rows: slice, index: int) -> None:
-        # The samplers work in pieces that stay in the cache, or compiled.
-        for i in range(rows.start, rows.stop):
-            for at in pieces(d):
-                out[i, at] = samplers[index].perturb(private[i, at], float(scales[i]), streams[i])
-
-    team.over(len(out), short if 2 * d <= CHUNK else long)
     return out
 
 

@@ -68,7 +68,7 @@ class Weights:
     def __init__(self, weights: Edges, compiled: bool | None = False, team: Team | None = None) -> None:
         n = len(weights)
         self._dense = n < SPARSE_FROM_AGENTS or len(weights.weights) > SPARSE_BELOW_DENSITY * n * n
-        self._edges, self._team = weights, team or Team()
+        self._edges, self.team = weights, team or Team()
         self._weights = weights.dense if self._dense else _sparse(weights)
         self._last: tuple[float, Any] | None = None
         self._loop = Loop(sums, compiled)
@@ -102,14 +102,14 @@ class Weights:
             read = [fixed(one) for one in (vector, sent, vector if other is None else other)]
             factor = 0.0 if other is None else less
             # A number's bits do not depend on its block here.
-            width = min(max(width, _LEAST_COMPILED), -(-d // self._team.threads))
+            width = min(max(width, _LEAST_COMPILED), -(-d // self.team.threads))
 
             def some(blocks: slice, _: int) -> None:
                 first, stop = blocks.start * width, min(blocks.stop * width, d)
                 loop(*edges, keeps, step, factor, *read, out, first, stop, width, np.empty(width))
 
         # By whole blocks, so that a product has the same bits whoever else is at work.
-        self._team.over(-(-d // width), some)
+        self.team.over(-(-d // width), some)
 
 
 class Mixing:
@@ -117,6 +117,7 @@ class Mixing:
 
     def __init__(self, weights: Weights, sent: F64) -> None:
         self._weights, self._sent = weights, sent
+        self.empty = weights.team.empty
 
     def __call__(self, step: float, into: F64, block: slice) -> None:
         into += self._weights.times(step) @ self._sent[:, block]
@@ -125,6 +126,53 @@ class Mixing:
         """See ``algo.methods.base.combined``."""
         self._weights.combine(self._sent, keep, vector, step, less, other, out)
         return True
+
+
+class Parts:
+    """The equations of private parts (n, d), a few rows at a time: an ``Alone``, with ``combine`` as ``Mixing`` has."""
+
+    def __init__(self, team: Team) -> None:
+        self._team, self.empty = team, team.empty
+
+    def __call__(self, step: float, into: F64, block: slice) -> None:
+        """Nothing came in."""
+
+    def combine(self, keep: Any, vector: F64, step: float, less: float, other: F64 | None, out: F64) -> bool:
+        """``out`` = keep vector - less other."""
+
+        def part(at: slice) -> None:
+            np.multiply(vector[at], _rows(keep, at), out=out[at])
+            if other is not None:
+                out[at] -= less * other[at]
+
+        self._team.by_parts(out, part)
+        return True
+
+    def tracked(self, keep: Any, y: F64, g: F64, g_next: F64) -> F64:
+        """See ``Alone``."""
+        out = self.empty(y.shape)
+
+        def part(at: slice) -> None:
+            np.multiply(y[at], _rows(keep, at), out=out[at])
+            out[at] += g_next[at] - g[at]
+
+        self._team.by_parts(out, part)
+        return out
+
+    def plus(self, one: F64, other: F64) -> F64:
+        """See ``Alone``."""
+        out = self.empty(one.shape)
+
+        def part(at: slice) -> None:
+            np.add(one[at], other[at], out=out[at])
+
+        self._team.by_parts(out, part)
+        return out
+
+
+def _rows(keep: Any, at: slice) -> Any:
+    """Those of a column; a number is everybody's."""
+    return keep[at] if np.ndim(keep) else keep
 
 
 def _sparse(edges: Edges) -> Any:

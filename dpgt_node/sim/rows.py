@@ -17,7 +17,7 @@ from dpgt_node.config.model import RunConfig
 from dpgt_node.errors import Broken
 from dpgt_node.privacy.counts.code import BinomialCode
 from dpgt_node.privacy.laws.compiled import worth_compiling
-from dpgt_node.sim.matrix import Mixing, Weights
+from dpgt_node.sim.matrix import Mixing, Parts, Weights
 from dpgt_node.sim.team import Team
 from dpgt_node.types import F64, Stream
 
@@ -37,8 +37,8 @@ class Work(Protocol):
         """Every agent's gradient at its row, on a batch drawn for round ``k``."""
         ...
 
-    def perturb(self, stream: Stream, k: int, private: F64) -> F64:
-        """``private`` + round k's noise: a new matrix."""
+    def perturb(self, stream: Stream, k: int, private: F64, public: F64 | None = None) -> F64:
+        """(``private`` + round k's noise) + ``public``: a new matrix."""
         ...
 
     def wire(self, stream: Stream, k: int, values: F64) -> F64:
@@ -86,6 +86,8 @@ class Rows:
         self, run: RunConfig, topology: Topology, schedule: Schedule, work: Work, x0: F64, team: Team | None = None
     ) -> None:
         self._work, self._sent = work, dict[Stream, F64]()
+        team = team or Team()
+        self._alone = Parts(team)
         self._rule = rule_of(run).build(run, topology, schedule, column)
         self._network, self._guards = network_of(run, topology), guards_of(run)
         n, d = x0.shape
@@ -131,6 +133,10 @@ class Rows:
     def block(self) -> int:
         return self._block
 
+    @property
+    def alone(self) -> Parts:
+        return self._alone
+
     def gradient(self, k: int, x: F64) -> F64:
         return self._work.gradient(k, x)
 
@@ -147,8 +153,7 @@ class Rows:
         return self._keeping.exchanged(k, x, table)
 
     def noised(self, stream: Stream, k: int, private: F64, public: F64, rounded: Rounds | None = None) -> None:
-        noisy = self._work.perturb(stream, k, private)
-        noisy += public  # in the memory of ``noisy``, which nobody else holds
+        noisy = self._work.perturb(stream, k, private, public)
         self.send(stream, k, noisy if rounded is None else rounded(noisy))
 
     def perturbed(self, k: int, private: F64, seen: Seen) -> F64:

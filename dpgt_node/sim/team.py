@@ -1,14 +1,26 @@
-"""Threads that share the rows or columns of a matrix.  What they compute does not depend on how many there are."""
+"""Threads that share the rows or columns of a matrix.  What they compute does not depend on how many there are.
+
+They keep matrices that nobody holds any more and hand them out again: the kernel clears the pages of a new one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from sys import getrefcount
 
 import numpy as np
 
+from dpgt_node.types import F64
+
 Work = Callable[[slice, int], None]
 """Of one part, by one thread: 0, 1, ..."""
+_KEPT_BYTES = 1 << 25
+"""Of a matrix that is worth keeping: what is smaller the C library keeps itself."""
+_PART_NUMBERS = 1 << 15
+"""Of rows that are worked on at once: two such parts stay in a second-level cache."""
+_UNHELD = 3
+"""References to a matrix that only the list of them holds, counted there."""
 
 
 class Team:
@@ -17,6 +29,32 @@ class Team:
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
         self._others = ThreadPoolExecutor(threads - 1, "dpgt-rows") if threads > 1 else None
+        self._matrices: list[F64] = []
+
+    def empty(self, shape: tuple[int, ...]) -> F64:
+        """``np.empty(shape)``, float64; large ones are kept for the next who asks.  For the caller's thread alone."""
+        for one in self._matrices:
+            if one.shape == shape and getrefcount(one) == _UNHELD:  # views count as well
+                return one
+        made = np.empty(shape)
+        if made.nbytes >= _KEPT_BYTES:
+            self._matrices.append(made)
+        return made
+
+    def forget(self) -> None:
+        """Keep no matrices any more."""
+        self._matrices.clear()
+
+    def by_parts(self, matrix: F64, work: Callable[[slice], None]) -> None:
+        """``work`` on every part of the rows of ``matrix`` (n, d), a few at a time; see :meth:`over`."""
+        n, d = matrix.shape
+        few = max(1, _PART_NUMBERS // max(d, 1))
+
+        def some(rows: slice, _: int) -> None:
+            for start in range(rows.start, rows.stop, few):
+                work(slice(start, min(start + few, rows.stop)))
+
+        self.over(n, some)
 
     def over(self, count: int, work: Work) -> None:
         """``work`` on every part of range(count), consecutive parts of about the same length, and wait for all.

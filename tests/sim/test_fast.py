@@ -32,8 +32,9 @@ from dpgt_node.privacy.laws.keystream import TestKeystream
 from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import TRACKING
 from dpgt_node.sim import fast, matrix, rows, simulate
-from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, perturb, simulate_fast
+from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, simulate_fast
 from dpgt_node.sim.matrix import Weights
+from dpgt_node.sim.perturbing import perturb
 from dpgt_node.sim.rows import Rows
 from dpgt_node.sim.team import Team
 from dpgt_node.types import NoiseLaw, Stream

@@ -139,8 +139,8 @@ class Curved:
     def gradient(self, k: int, x: F64) -> F64:
         return self.h * (x - self.b)
 
-    def perturb(self, stream: Stream, k: int, private: F64) -> F64:
-        return private.copy()
+    def perturb(self, stream: Stream, k: int, private: F64, public: F64 | None = None) -> F64:
+        return private.copy() if public is None else private + public
 
     def wire(self, stream: Stream, k: int, values: F64) -> F64:
         return values

@@ -22,9 +22,10 @@ from dpgt_node.errors import Broken
 from dpgt_node.privacy.laws.compiled import WORTH_COMPILING
 from dpgt_node.privacy.laws.gaussian_sampler import CHUNK, GaussianSampler
 from dpgt_node.privacy.laws.keystream import TestKeystream
-from dpgt_node.sim import fast, matrix, simulate
-from dpgt_node.sim.fast import FastRun, perturb, simulate_fast
+from dpgt_node.sim import fast, matrix, simulate, team
+from dpgt_node.sim.fast import FastRun, simulate_fast
 from dpgt_node.sim.matrix import Weights
+from dpgt_node.sim.perturbing import perturb
 from dpgt_node.sim.team import Team
 from tests.sim import cases
 from tests.sim.test_fast import KEY, RUN_ID, WORDS, changed, digits, finals
@@ -32,12 +33,26 @@ from tests.sim.test_fast import KEY, RUN_ID, WORDS, changed, digits, finals
 
 @pytest.mark.parametrize("mechanism", WORDS)
 def test_threads_change_no_bit(mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do matrices that are used again."""
     monkeypatch.setattr(fast, "_SHARED", 0)
     run, found = changed(digits(), mechanism, "gaussian"), []
     for threads in (1, 3):
         simulate_fast(run, tmp_path / str(threads), RUN_ID, test_keystream=KEY, threads=threads)
+        monkeypatch.setattr(team, "_KEPT_BYTES", 0)
         found.append(finals(tmp_path / str(threads), run))
     assert found[0].tobytes() == found[1].tobytes()
+
+
+def test_a_matrix_is_handed_out_again_once_nobody_holds_it_or_a_row_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(team, "_KEPT_BYTES", 0)
+    lender = Team()
+    first = lender.empty((3, 4))
+    place, row = first.ctypes.data, first[1]
+    del first
+    assert lender.empty((3, 4)).ctypes.data != place
+    del row
+    assert lender.empty((3, 4)).ctypes.data == place
+    assert lender.empty((4, 3)).shape == (4, 3)
 
 
 def test_threads_share_no_keystream(monkeypatch: pytest.MonkeyPatch) -> None:

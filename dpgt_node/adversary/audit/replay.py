@@ -130,6 +130,10 @@ class _Worlds:
         self._incoming, self._guards = facts.network.incoming(index), guards_of(facts.run)
         self.noised_vectors: list[Noised] = []
 
+    @property
+    def alone(self) -> None:
+        """No arithmetic of its own."""
+
     def gradient(self, k: int, x: F64) -> F64:
         """Of every world, (worlds, d); ``x``: one point for all (d,), or one a world."""
         points = np.broadcast_to(x, (len(self._worlds), x.shape[-1]))

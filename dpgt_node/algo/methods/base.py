@@ -27,7 +27,7 @@ import numpy as np
 
 from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Edge, Topology
-from dpgt_node.algo.methods.sums import kept_part
+from dpgt_node.algo.methods.sums import Alone, kept_part
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.methods import NoOptions
 from dpgt_node.config.model import RunConfig
@@ -103,7 +103,10 @@ class Site(Protocol):
     @property
     def block(self) -> int:
         """Coordinates to work on at a time."""
-        ...
+
+    @property
+    def alone(self) -> Alone | None:
+        """Who does the arithmetic of private parts, which meet no neighbour; None: the caller."""
 
     def gradient(self, k: int, x: F64) -> F64:
         """g_k at ``x``, on the batch of round ``k``."""
@@ -335,7 +338,6 @@ class Network:
 
 # --- arithmetic that equations share -------------------------------------------------------------------------------
 
-
 _WHOLE = (slice(None),)
 
 
@@ -368,9 +370,11 @@ def combined(
 ) -> F64:
     """``keep * vector + step * (what came in) - less * other``, a new array; without what there is none of.
 
-    A ``mix`` that has ``combine(keep, vector, step, less, other, out)`` may do it all in one pass; it says whether.
+    A ``mix`` may have ``combine(keep, vector, step, less, other, out)``, which may do it all in one pass and says
+    whether, and ``empty(shape)``, which makes the array.
     """
-    out = empty(vector) if other is None else empty(vector, other)
+    make = getattr(mix, "empty", None)
+    out = make(vector.shape) if make is not None else empty(vector) if other is None else empty(vector, other)
     combine = kept_part if mix is None else getattr(mix, "combine", None)
     if combine is not None and combine(keep, vector, step, less, other, out):
         return out

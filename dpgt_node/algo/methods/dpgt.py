@@ -43,7 +43,7 @@ from dpgt_node.algo.methods.base import (
     empty,
     relaxed,
 )
-from dpgt_node.algo.methods.sums import kept_part, tracked
+from dpgt_node.algo.methods.sums import Alone, kept_part, tracked
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.config.model import RunConfig
 from dpgt_node.privacy import mechanisms
@@ -90,9 +90,12 @@ def mixed_y(s: Steps[Any], y: F64, mix: Mix, block: int) -> F64:
     return relaxed(s.b, y, s.beta, mix, block)
 
 
-def own_y(s: Steps[Any], y: F64, g: F64, g_next: F64 | None, block: int) -> F64:
+def own_y(s: Steps[Any], y: F64, g: F64, g_next: F64 | None, block: int, alone: Alone | None = None) -> F64:
     """(alg,2) without neighbours, a new array: what it makes of a private part.  ``g_next`` None: it is added later."""
-    keep, out = 1.0 - s.b, empty(y, g)
+    keep = 1.0 - s.b
+    if alone is not None:
+        return combined(keep, y, 0.0, alone, block, 1.0, g) if g_next is None else alone.tracked(keep, y, g, g_next)
+    out = empty(y, g)
     if kept_part(keep, y, 0.0, 1.0, g, out) if g_next is None else tracked(keep, y, g, g_next, out):
         return out
     for at in blocks(out, block):
@@ -134,7 +137,7 @@ class Tracking(Rule):
 
     def _private_x(self, site: Site, v: Vectors) -> F64:
         """(alg,1) of private parts."""
-        return next_x(self.steps, v["px"], v["p"], None, site.block)
+        return next_x(self.steps, v["px"], v["p"], site.alone, site.block)
 
     def _public_y(self, site: Site, k: int, y: F64) -> F64:
         """(alg,2) of the transcript part."""
@@ -142,7 +145,7 @@ class Tracking(Rule):
 
     def _private_y(self, site: Site, v: Vectors, g_next: F64 | None) -> F64:
         """(alg,2) of the private part."""
-        return own_y(self.steps, v["p"], v["g"], g_next, site.block)
+        return own_y(self.steps, v["p"], v["g"], g_next, site.block, site.alone)
 
 
 class Paper(Tracking):
@@ -162,7 +165,7 @@ class Paper(Tracking):
     def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(alg,1), g at the new x, (alg,2)."""
         px, tx = self._private_x(site, v), self._public_x(site, k, v["tx"], v["t"])
-        g = site.gradient(k + 1, px + tx)
+        g = site.gradient(k + 1, px + tx if site.alone is None else site.alone.plus(px, tx))
         return {"px": px, "tx": tx, "p": self._private_y(site, v, g), "t": self._public_y(site, k, v["t"]), "g": g}
 
     def final(self, site: Site, k: int, v: Vectors) -> F64:

@@ -8,7 +8,7 @@ then is one pass: at tens of megabytes a vector, memory is what it costs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -101,6 +101,23 @@ def tracked(kept: Any, y: F64, g: F64, g_next: F64, out: F64) -> bool:
         return False
     loop(fixed(y), kept, fixed(g), fixed(g_next), out)
     return True
+
+
+class Alone(Protocol):
+    """The arithmetic of private parts, where somebody does it for all agents at once: a ``Mix`` to which nothing came.
+
+    What is returned is new.
+    """
+
+    def __call__(self, step: float, into: F64, block: slice) -> None: ...
+
+    def tracked(self, keep: Any, y: F64, g: F64, g_next: F64) -> F64:
+        """``keep y + (g_next - g)``."""
+        ...
+
+    def plus(self, one: F64, other: F64) -> F64:
+        """``one + other``."""
+        ...
 
 
 class Received:

@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from dpgt_node.learning.nets import torch_stacked
-from dpgt_node.learning.nets.models import Over, SoftmaxOracle, stacked_gradients
+from dpgt_node.learning.nets.models import Empty, Over, SoftmaxOracle, stacked_gradients
 from dpgt_node.learning.releases import Source
 from dpgt_node.learning.torch_oracle import TorchOracle
 from dpgt_node.learning.toys import PlLinear, PlSine, Quadratic, Zeros
@@ -27,10 +27,10 @@ def alone(rows: int, work: Callable[[slice, int], None]) -> None:
     work(slice(0, rows), 0)
 
 
-def batched(oracles: Sequence[Source], over: Over = alone) -> Gradients:
+def batched(oracles: Sequence[Source], over: Over = alone, empty: Empty = np.empty) -> Gradients:
     """The gradients of ``oracles``, by one formula for all where their class has one, else one by one.
 
-    ``over``: shares the agents of a softmax model.
+    ``over``: shares the agents of a softmax model, whose gradients ``empty(shape)`` has a place for.
     """
     first = oracles[0]
     one_class = all(type(oracle) is type(first) for oracle in oracles)
@@ -38,7 +38,7 @@ def batched(oracles: Sequence[Source], over: Over = alone) -> Gradients:
         return _toys(cast("Sequence[Quadratic | Zeros | PlSine | PlLinear]", oracles))
     if one_class and isinstance(first, SoftmaxOracle):
         softmax = cast("Sequence[SoftmaxOracle]", oracles)
-        return _stacked(oracles, lambda x, batches: stacked_gradients(softmax, x, batches, over))
+        return _stacked(oracles, lambda x, batches: stacked_gradients(softmax, x, batches, over, empty))
     if one_class and isinstance(first, TorchOracle) and torch_stacked.pays(first, len(oracles)):
         torches = cast("Sequence[TorchOracle]", oracles)
         return _stacked(oracles, lambda x, batches: torch_stacked.stacked_gradients(torches, x, batches))

@@ -19,6 +19,8 @@ from dpgt_node.types import F64, I64
 
 Over = Callable[[int, Callable[[slice, int], None]], None]
 """Who shares the rows of a matrix among threads: (rows, what is done with a part of them)."""
+Empty = Callable[[tuple[int, int]], F64]
+"""Who has a place for a matrix of that shape."""
 
 _EVALUATION_ROWS = 8192  # bounds the scratch memory of a full pass
 _STACK_BYTES = 1 << 25  # and of a stack of batches
@@ -283,6 +285,7 @@ def stacked_gradients(
     x: F64,
     batches: Sequence[I64],
     over: Over,
+    empty: Empty = np.empty,
 ) -> F64 | None:
     """Row i of (n, d): ``oracles[i].gradient(x[i], batches[i])`` to rounding, by stacked products.
 
@@ -294,7 +297,7 @@ def stacked_gradients(
     together = max(_CACHED_BYTES // each, 2)
     if 2 * each > _STACK_BYTES or any(len(batch) != m for batch in batches):
         return None
-    gradient = np.empty((len(oracles), first.dimension))
+    gradient = empty((len(oracles), first.dimension))
 
     def some(part: slice, _: int) -> None:
         for start in range(part.start, part.stop, together):

@@ -278,12 +278,14 @@ class _Work:
         clip = self._clip if self._clip is None or share == 1.0 else self._clip.times(share)
         return self._rehearsal.class_sums(clip) if self._schedule.sums(k) else self._rehearsal.gradients(x, clip)
 
-    def perturb(self, stream: Stream, k: int, private: F64) -> F64:
+    def perturb(self, stream: Stream, k: int, private: F64, public: F64 | None = None) -> F64:
         noise = self._law.plain(self._rng, private.shape)
         if self._shared is not None:
             noise += self._shared @ self._rng.standard_normal(private.shape)
         noise *= np.array([[self._schedule.sigma(stream, i, k)] for i in range(self._n)])
         noise += private
+        if public is not None:
+            noise += public
         return noise
 
     def wire(self, stream: Stream, k: int, values: F64) -> F64:

@@ -142,12 +142,15 @@ class Ensemble:
         m = self._schedule.m_for(None if not isinstance(self._problem, FiniteSums) else FiniteSums.D)
         return self._problem.gradient(x.reshape(self._shape), m, self._rng).reshape(x.shape)
 
-    def perturb(self, stream: Stream, k: int, private: F64) -> F64:
+    def perturb(self, stream: Stream, k: int, private: F64, public: F64 | None = None) -> F64:
         scales = np.array([[self._schedule.sigma(stream, i, k)] for i in range(self._shape[0])])
-        if not scales.any():
-            return private.copy()
-        drawn: F64 = (self._rng.laplace if self._laplace else self._rng.standard_normal)(size=private.shape)
-        return private + scales * drawn
+        noisy = private.copy()
+        if scales.any():
+            drawn: F64 = (self._rng.laplace if self._laplace else self._rng.standard_normal)(size=private.shape)
+            noisy += scales * drawn
+        if public is not None:
+            noisy += public
+        return noisy
 
     def wire(self, stream: Stream, k: int, values: F64) -> F64:
         return values
