@@ -69,6 +69,12 @@ import pathlib, sys
 from dpgt_node import cli
 assert cli.run(["--help"]) == 0
 print(*[m for m in sys.modules if m.startswith("dpgt_node.cli.") or m == "numpy"])
+from dpgt_node.runtime.agent import node, refusal
+from dpgt_node.runtime.coordinator import serve
+from dpgt_node.runtime.trust.channels import Security
+assert not Security().secure
+print(*[m for m in ("cryptography.x509", "dpgt_node.learning.labelled", "dpgt_node.runtime.agent.agreeing")
+        if m in sys.modules])
 from dpgt_node.cli.running import coordinator, node, nursery
 for name in (*nursery.NODE, "dpgt_node.runtime.coordinator.serve"):
     __import__(name)
@@ -79,10 +85,11 @@ print(*[m for m in {heavy!r} if m in sys.modules])
 print(*[m for m in sys.modules if m.startswith("dpgt_node.algo.methods.")])
 """
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    front, daemons, methods = result.stdout.splitlines()[-3:]
+    front, plain, daemons, methods = result.stdout.splitlines()[-4:]
     assert set(front.split()) == {
         f"dpgt_node.cli.{part}" for part in ("signals", "logs", "display", "lazy", "wrapping")
     }
+    assert plain.split() == [], "without TLS, data or shared noise"
     assert daemons.split() == []
     assert set(methods.split()) == {f"dpgt_node.algo.methods.{part}" for part in ("base", "dpgt", "robust", "sums")}
 

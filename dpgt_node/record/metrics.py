@@ -22,6 +22,8 @@ from dpgt_node.record.costs import Epsilon
 from dpgt_node.values import dataclass
 
 METRICS_FILE = "metrics.csv"
+STUDY_DIMENSION_MAX = 1_000_000
+"""Above this dimension consensus_error is known only at the end (interface.md, section 3)."""
 EPSILON = "epsilon_"
 """Begins the name of an accountant's column."""
 

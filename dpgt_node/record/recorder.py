@@ -30,7 +30,7 @@ from dpgt_node.record import epsilons
 from dpgt_node.record.costs import Epsilon
 from dpgt_node.record.digests import as_json, read_digests
 from dpgt_node.record.guessing import outcome
-from dpgt_node.record.metrics import MetricsRow, MetricsStore
+from dpgt_node.record.metrics import STUDY_DIMENSION_MAX, MetricsRow, MetricsStore
 from dpgt_node.record.rivals import load_rivals
 from dpgt_node.record.summary import (
     AgentSummary,
@@ -45,9 +45,6 @@ from dpgt_node.record.summary import (
 from dpgt_node.record.tensorboard import TensorBoardWriter
 from dpgt_node.types import F64
 from dpgt_node.values import dataclass
-
-STUDY_DIMENSION_MAX = 1_000_000
-"""Above this dimension consensus_error is known only at the end (interface.md, section 3)."""
 
 
 def consensus_error(states: Sequence[F64]) -> float:

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 
 from dpgt_node.config import load_run
-from dpgt_node.runtime.trust.credentials import Files, load
+from dpgt_node.runtime.trust.credentials import load
+from dpgt_node.runtime.trust.files import Files
 from dpgt_node.runtime.trust.pki import Registry, who_needs_list
 from dpgt_node.runtime.trust.requests import key_fingerprint
 from dpgt_node.runtime.trust.tls import CertificateAuthority

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from dpgt_node.cli import run
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.runtime.trust.credentials import Files, load
+from dpgt_node.runtime.trust.credentials import load
+from dpgt_node.runtime.trust.files import Files
 from dpgt_node.runtime.trust.tls import CertificateAuthority
 from tests.runtime.cluster import RUN
 

@@ -19,7 +19,8 @@ import tomli_w
 from cryptography import x509
 
 from dpgt_node.config import load_node, load_run
-from dpgt_node.runtime.trust.credentials import Files, load
+from dpgt_node.runtime.trust.credentials import load
+from dpgt_node.runtime.trust.files import Files
 from dpgt_node.runtime.trust.pki import Registry
 from dpgt_node.runtime.trust.requests import key_fingerprint
 from dpgt_node.runtime.trust.tls import CertificateAuthority

@@ -71,7 +71,7 @@ def write_start_up(folder: Path, name: str, run: RunConfig, place: Host, coordin
     from dpgt_node.config import NodeConfig, NodeTls, format_address, node_to_toml, to_toml
     from dpgt_node.durable import write_text
     from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY
-    from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, KEY_FILE
+    from dpgt_node.runtime.trust.files import CA_FILE, CERT_FILE, KEY_FILE
 
     write_text(folder / "run.toml", to_toml(run))
     if name == COORDINATOR:

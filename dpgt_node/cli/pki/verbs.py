@@ -162,8 +162,8 @@ def issue(
     """
     from dpgt_node.config import parse_address
     from dpgt_node.runtime.coordinator.outdir import blamed
+    from dpgt_node.runtime.trust.files import CERT_FILE, KEY_FILE
     from dpgt_node.runtime.trust.pki import OPERATOR, identity_of
-    from dpgt_node.runtime.trust.tls import CERT_FILE, KEY_FILE
 
     registry, target = registry_of(folder, authority), into or folder / name
     check_name(name)
@@ -217,8 +217,9 @@ def renew(
     Where a host made its own key it keeps that, and gets a new certificate.
     """
     from dpgt_node.runtime.coordinator.outdir import blamed
+    from dpgt_node.runtime.trust.files import CERT_FILE
     from dpgt_node.runtime.trust.pki import hosts_of, identity_of, name_of, read_certificate, start_up_folders
-    from dpgt_node.runtime.trust.tls import CERT_FILE, valid_for
+    from dpgt_node.runtime.trust.tls import valid_for
 
     if everybody == bool(names):
         raise ConfigError.one("command line", "NAME", "give names, or --all")
@@ -271,8 +272,8 @@ def revoke(name: str, serials: tuple[str, ...], folder: Path, authority: Path | 
     It holds wherever it lies beside ca.pem; the start-up folders in --pki get it at once.
     """
     from dpgt_node.runtime.coordinator.outdir import blamed
+    from dpgt_node.runtime.trust.files import CRL_FILE
     from dpgt_node.runtime.trust.pki import identity_of, start_up_folders, who_needs_list
-    from dpgt_node.runtime.trust.tls import CRL_FILE
 
     check_name(name)
     registry = registry_of(folder, authority)

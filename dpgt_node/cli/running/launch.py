@@ -141,7 +141,7 @@ def launch_run(
     from dpgt_node.record.rivals import write_rivals
     from dpgt_node.record.summary import load_summary
     from dpgt_node.runtime import process
-    from dpgt_node.runtime.agent.agreeing import require_means
+    from dpgt_node.runtime.agent.sharing import require_means
     from dpgt_node.runtime.coordinator import outdir
     from dpgt_node.runtime.disk import require_room
     from dpgt_node.runtime.launch import hostcheck, launcher, supervisor

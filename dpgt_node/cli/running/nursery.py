@@ -30,6 +30,7 @@ NODE = (
     "dpgt_node.learning.oracle",
     "dpgt_node.runtime.agent.node",
     "dpgt_node.runtime.launch.hostcheck",
+    "dpgt_node.runtime.trust.pinned",
 )
 _TASKS = Path("/proc/self/task")
 

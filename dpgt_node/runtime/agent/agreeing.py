@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from cryptography.hazmat.primitives import serialization
 
 from dpgt_node.config import NodeConfig, RunConfig, run_sha256
-from dpgt_node.config.privacy.cancelling import masks
-from dpgt_node.durable import Durability
-from dpgt_node.errors import ConfigError, NoAgreement, Problem, StoreError, invariant
+from dpgt_node.errors import ConfigError, NoAgreement, StoreError, invariant
 from dpgt_node.privacy.cancelling.masks import MaskGraph
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.messages import KeyOffer
@@ -24,31 +22,6 @@ from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.trust import agreement
 from dpgt_node.runtime.trust.agreement import Pair, Subject
 from dpgt_node.runtime.trust.channels import Security
-
-_KEYS = ("tls.insecure", "durability")
-
-
-def require_means(
-    run: RunConfig, source: str, *, secure: bool, durability: Durability, keys: tuple[str, str] = _KEYS
-) -> None:
-    """ConfigError where agents of ``run`` cannot share noise soundly, in ``source`` under one of ``keys``."""
-    problems = []
-    if masks(run) is None:
-        return
-    if not secure:
-        message = (
-            "leaves agents without certificates, which [noise] cancel needs: whoever relays their keys could put its "
-            "own in their place and take the shared noise off again"
-        )
-        problems.append(Problem(source, keys[0], message))
-    if durability != "power":
-        message = (
-            'must be "power" with [noise] cancel: after a power cut a release could be drawn a second time with the '
-            "same shared noise, and the difference shows what that hid"
-        )
-        problems.append(Problem(source, keys[1], message))
-    if problems:
-        raise ConfigError(problems)
 
 
 class Agreement:
@@ -62,12 +35,6 @@ class Agreement:
         self._begun: s.Agreement
         self._private: bytes | None = None
         self._agreed: Mapping[str, Pair] = {}
-
-    @classmethod
-    def of(cls, config: NodeConfig, run: RunConfig, security: Security, store: Store) -> Agreement | None:
-        """None where noise is everybody's own, and without TLS, where only a test keystream is let in."""
-        graph = masks(run)
-        return None if graph is None or not security.secure else cls(config, run, graph, security, store)
 
     @property
     def partners(self) -> tuple[str, ...]:

@@ -41,11 +41,11 @@ from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
 from dpgt_node.protocol.types import Advance, DrawRelease, Persist
 from dpgt_node.record.metrics import MetricsStore
-from dpgt_node.runtime.agent.agreeing import Agreement, require_means
 from dpgt_node.runtime.agent.driver import AgentDriver
 from dpgt_node.runtime.agent.opening import Opening
 from dpgt_node.runtime.agent.refusal import FAREWELL_S
 from dpgt_node.runtime.agent.reporting import Reporter
+from dpgt_node.runtime.agent.sharing import agreement_of, require_means
 from dpgt_node.runtime.agent.standing import Watch
 from dpgt_node.runtime.agent.streams import Dialler, Edges, Neighbours
 from dpgt_node.runtime.agent.study import StudyUploader
@@ -116,7 +116,7 @@ class Node:
             sampler_for(setup.run),
             self._pair_keys(),
         )
-        self._agreement = Agreement.of(setup.config, setup.run, setup.security, self._store)
+        self._agreement = agreement_of(setup.config, setup.run, setup.security, self._store)
         self._opening = Opening(
             setup.config,
             setup.run,

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dpgt_node.agent.policy import study_problem
 from dpgt_node.agent.work import AgentWork
@@ -16,7 +17,6 @@ from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.types import Recovered
 from dpgt_node.record.recording import Recording, wanted
 from dpgt_node.record.released import window_start
-from dpgt_node.runtime.agent.agreeing import Agreement
 from dpgt_node.runtime.agent.budget import Request, check_unrecorded, terms_of
 from dpgt_node.runtime.agent.driver import NOT_RECORDED
 from dpgt_node.runtime.disk import agent_need, require_room, still_needed, used_bytes
@@ -24,6 +24,9 @@ from dpgt_node.runtime.store.faults import blamed
 from dpgt_node.runtime.store.ledger import TEST, Charge
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.store.terms import of_these_data
+
+if TYPE_CHECKING:
+    from dpgt_node.runtime.agent.agreeing import Agreement
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from dpgt_node.learning.common import Metrics
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.agent.session_types import Evaluated, ReportMade
 from dpgt_node.record.costs import Epsilon
-from dpgt_node.record.metrics import MetricsRow, MetricsStore
-from dpgt_node.record.recorder import STUDY_DIMENSION_MAX
+from dpgt_node.record.metrics import STUDY_DIMENSION_MAX, MetricsRow, MetricsStore
 from dpgt_node.types import F64
 
 

@@ -33,8 +33,8 @@ from dpgt_node.privacy.accountants.registry import APPROXIMATE, SOUND, called
 from dpgt_node.privacy.strength import delta_warning, strength
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from dpgt_node.record.epsilons import tightest
-from dpgt_node.runtime.agent.agreeing import require_means
 from dpgt_node.runtime.agent.budget import Request, also_known, terms_of
+from dpgt_node.runtime.agent.sharing import require_means
 from dpgt_node.runtime.disk import agent_need
 from dpgt_node.runtime.launch import hostcheck
 from dpgt_node.runtime.launch.hostcheck import Finding, failed, passed, unknown, warned
@@ -45,7 +45,8 @@ from dpgt_node.runtime.store.runs import RunInfo, salt_of, select_runs
 from dpgt_node.runtime.store.terms import differences, of_these_data
 from dpgt_node.runtime.trust.certificates import dates_problem, instant, judge, names_of, span
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, agent_identity
-from dpgt_node.runtime.trust.credentials import Credentials, Files, expires_soon, key_mode_problem, load
+from dpgt_node.runtime.trust.credentials import Credentials, expires_soon, load
+from dpgt_node.runtime.trust.files import Files, key_mode_problem
 from dpgt_node.runtime.trust.pki import read_certificate
 from dpgt_node.runtime.trust.probe import look, speaks_tls
 from dpgt_node.runtime.trust.requests import REQUEST_FILE, key_fingerprint

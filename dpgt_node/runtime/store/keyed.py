@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.store.ledger import DATABASE, NO_HEAD, Ledger, LedgerBroken, look_on, select_ledger
-from dpgt_node.runtime.trust.credentials import key_mode_problem
+from dpgt_node.runtime.trust.files import key_mode_problem
 
 LEAST_BYTES = 32
 _ANOTHER = "if the owner changed keys: dpgt ledger STATE_DIR --key FILE --sign, once the head was checked otherwise"

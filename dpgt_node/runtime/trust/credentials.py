@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import contextlib
 import datetime
 import logging
-import os
-import stat
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +34,7 @@ from dpgt_node.runtime.trust.certificates import (
     read_revoked,
     span,
 )
-from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, CRL_FILE, KEY_FILE
+from dpgt_node.runtime.trust.files import Files, Stamp, key_mode_problem
 from dpgt_node.values import dataclass
 
 log = logging.getLogger(__name__)
@@ -45,35 +42,6 @@ log = logging.getLogger(__name__)
 POLL_S = 2.0
 WARN = datetime.timedelta(days=14)
 """A certificate with less left is worth a warning, or with less than a fifth of its life where that is shorter."""
-_Stamp = tuple[tuple[int, int, int] | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Where the PEM files lie.  A revocation list is optional: ``crl.pem`` beside the CA's file."""
-
-    ca: Path
-    cert: Path
-    key: Path
-
-    @classmethod
-    def of(cls, folder: Path) -> Files:
-        return cls(folder / CA_FILE, folder / CERT_FILE, folder / KEY_FILE)
-
-    @property
-    def crl(self) -> Path:
-        return self.ca.with_name(CRL_FILE)
-
-    def stamp(self) -> _Stamp:
-        """Changes whenever a file is replaced or written."""
-        found: list[tuple[int, int, int] | None] = []
-        for path in (self.ca, self.cert, self.key, self.crl):
-            try:
-                status = path.stat()
-                found.append((status.st_mtime_ns, status.st_size, status.st_ino))
-            except OSError:
-                found.append(None)
-        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,29 +73,6 @@ def _read(path: Path, problems: list[Problem]) -> bytes:
         problems.append(Problem(str(path), "", "begins with a byte order mark: save it as plain ASCII"))
         return b""
     return raw
-
-
-def key_mode_problem(key: Path) -> tuple[str, str] | None:
-    """Why the permissions of a private key are too open, as ssh judges it, and what to do; None when they are not.
-
-    A key of another user's (a mounted secret) may be readable by a group, never by everybody.
-    """
-    try:
-        status = key.stat()
-    except OSError:
-        return None  # named as unreadable elsewhere
-    mode = stat.S_IMODE(status.st_mode)
-    forbidden = 0o077 if status.st_uid == os.geteuid() else 0o007
-    if not mode & forbidden:
-        return None
-    how = f"chmod 600 {key}"
-    with contextlib.suppress(OSError):
-        if os.statvfs(key).f_flag & os.ST_RDONLY:  # a mounted secret
-            how = (
-                "it lies on a read-only mount, where chmod cannot help: mount it with defaultMode: 0400, and runAsUser "
-                "the owner of the files; where an fsGroup opens them to a group, runAsUser somebody else"
-            )
-    return f"can be read or written by others (mode {mode:04o})", f"{how}; renew it if others were there"
 
 
 def load(files: Files) -> Material:
@@ -191,9 +136,9 @@ class Credentials:
     def __init__(self, files: Files) -> None:
         self.files = files
         self._lock = threading.Lock()
-        self._stamp: _Stamp | None = None
+        self._stamp: Stamp | None = None
         self._material: Material | None = None
-        self._doubted: _Stamp | None = None
+        self._doubted: Stamp | None = None
         self._said: set[object] = set()
 
     def material(self) -> Material:

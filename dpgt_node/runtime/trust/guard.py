@@ -7,14 +7,16 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from cryptography import x509
+from typing import TYPE_CHECKING
 
 from dpgt_node.errors import PeerError
-from dpgt_node.runtime.trust.certificates import key_of
-from dpgt_node.runtime.trust.credentials import Credentials
 from dpgt_node.values import dataclass
 from dpgt_node.wire.services import Caller
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+    from dpgt_node.runtime.trust.credentials import Credentials
 
 log = logging.getLogger(__name__)
 
@@ -111,11 +113,15 @@ class Guard:
         pem, task = caller.certificate_pem, asyncio.current_task()
         if self._credentials is None or pem is None or task is None:
             return None
+        from cryptography import x509
+
         call = _Call(x509.load_pem_x509_certificate(pem), task)
         self._open.add(call)
         return call
 
     def _revoked(self, call: _Call) -> bool:
+        from dpgt_node.runtime.trust.certificates import key_of
+
         assert self._credentials is not None
         return key_of(call.certificate) in self._credentials.material().revoked
 

@@ -33,8 +33,9 @@ from dpgt_node.runtime.trust.certificates import (
     target_name_override,
 )
 from dpgt_node.runtime.trust.channels import COORDINATOR_IDENTITY, OPERATOR_IDENTITY, agent_identity
+from dpgt_node.runtime.trust.files import CA_FILE, CERT_FILE, CRL_FILE, KEY_FILE
 from dpgt_node.runtime.trust.requests import LOOPBACK, Request, key_fingerprint
-from dpgt_node.runtime.trust.tls import CA_FILE, CERT_FILE, CRL_FILE, KEY_FILE, CertificateAuthority
+from dpgt_node.runtime.trust.tls import CertificateAuthority
 from dpgt_node.values import dataclass
 
 AUTHORITY = "authority"

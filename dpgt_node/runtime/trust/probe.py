@@ -20,6 +20,8 @@ from dpgt_node.runtime.trust.certificates import UNREADABLE, dates_problem, judg
 from dpgt_node.runtime.trust.credentials import Credentials
 
 TIMEOUT_S = 10.0
+EXPLAIN_S = 3.0
+"""How long a broken connection may be looked into before it is tried again."""
 _CHUNK = 16384
 
 

@@ -22,7 +22,8 @@ from dpgt_node.config import format_address, parse_address
 from dpgt_node.durable import make_folder, write_new
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.trust.certificates import UNREADABLE, Names, names_of, target_name_override
-from dpgt_node.runtime.trust.tls import CERT_FILE, KEY_FILE, alternative_names, private_pem
+from dpgt_node.runtime.trust.files import CERT_FILE, KEY_FILE
+from dpgt_node.runtime.trust.tls import alternative_names, private_pem
 from dpgt_node.values import dataclass
 
 REQUEST_FILE = "request.pem"

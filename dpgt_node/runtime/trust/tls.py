@@ -15,8 +15,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from dpgt_node.durable import write_whole
 from dpgt_node.errors import ConfigError
 from dpgt_node.runtime.trust.certificates import serial_name, target_name_override
+from dpgt_node.runtime.trust.files import CA_FILE, CERT_FILE, KEY_FILE
 
-CA_FILE, CERT_FILE, KEY_FILE, CRL_FILE = "ca.pem", "cert.pem", "key.pem", "crl.pem"
 _SKEW = datetime.timedelta(hours=1)  # a host whose clock is behind accepts a fresh certificate
 _KEY_USES = (
     "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",

@@ -516,7 +516,7 @@ async def test_the_gate_says_what_is_wrong_with_what_the_caller_sent() -> None:
     assert await answer_to(error) == (grpc.StatusCode.OUT_OF_RANGE, str(error))
 
 
-DIAL_OUT = {"runtime/trust/probe.py", "runtime/trust/channels.py"}
+DIAL_OUT = {"runtime/trust/probe.py", "runtime/trust/channels.py", "runtime/trust/pinned.py"}
 """Their errors are about calls of this host's own, and reach its log."""
 
 

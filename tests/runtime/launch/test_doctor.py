@@ -319,7 +319,7 @@ async def test_advice_is_about_what_is_wrong(host: Host, monkeypatch: pytest.Mon
     (host.folder / "key.pem").chmod(0o640)
     flags = SimpleNamespace(f_flag=os.ST_RDONLY, f_blocks=0)
     with monkeypatch.context() as mounted:
-        mounted.setattr("dpgt_node.runtime.trust.credentials.os.statvfs", lambda _: flags)
+        mounted.setattr("dpgt_node.runtime.trust.files.os.statvfs", lambda _: flags)
         rows = await host.rows()
     assert "defaultMode: 0400" in rows["key mode"].todo and "chmod 600" not in rows["key mode"].todo
     assert rows["certificate"].todo == "first close the key to others"

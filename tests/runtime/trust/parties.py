@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from dpgt_node.errors import PeerError
 from dpgt_node.protocol.messages import ExchangeReply, Received
 from dpgt_node.runtime.trust.channels import Security, agent_identity
-from dpgt_node.runtime.trust.credentials import Files, Material
+from dpgt_node.runtime.trust.credentials import Material
+from dpgt_node.runtime.trust.files import Files
 from dpgt_node.runtime.trust.guard import Guard
 from dpgt_node.runtime.trust.pki import Registry
 from dpgt_node.runtime.trust.tls import CertificateAuthority, Validity

@@ -19,7 +19,8 @@ from dpgt_node.errors import ConfigError, PeerError
 from dpgt_node.protocol.messages import ExchangeReply, Received
 from dpgt_node.runtime.trust import tls
 from dpgt_node.runtime.trust.certificates import serial_name, target_name_override
-from dpgt_node.runtime.trust.credentials import Credentials, Files
+from dpgt_node.runtime.trust.credentials import Credentials
+from dpgt_node.runtime.trust.files import Files
 from dpgt_node.wire import services
 
 
