@@ -341,6 +341,16 @@ class Held(Recorded):
         return self.ahead
 
 
+@pytest.mark.parametrize(("d", "vectors"), [(1, 128), (100, 128), (1024, 16)])
+def test_a_daemon_draws_the_noise_of_many_short_vectors_at_once(d: int, vectors: int) -> None:
+    held, sampler = Held(b"", stream(24)), GridLaplaceSampler(compiled=False)
+    for _ in range(vectors):
+        sampler.perturb(np.zeros(d), 1.0, held)
+        assert held.taken == vectors * 12 * d
+    sampler.perturb(np.zeros(d), 1.0, held)
+    assert held.taken == 2 * vectors * 12 * d
+
+
 @pytest.mark.parametrize("kind", [Recorded, Held])
 @pytest.mark.parametrize("others", [0, 1, 99])
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.privacy.laws.grid_sampler import AHEAD, GridLaplaceSampler
+from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler, ahead
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, CtrStream, TestKeystream, _ForkGuard
 
 KEY = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
@@ -165,8 +165,8 @@ def test_noise_that_was_drawn_ahead_is_that_of_its_turn_and_stays_in_its_process
     """As many vectors as make three batches; then the process forks with half a batch unused."""
     process, sampler = [100], GridLaplaceSampler(compiled=False)
     keystream = AesCtrKeystream(KEY, COUNTER, rekey=lambda: (b"k" * 16, b"n" * 16), process=lambda: process[0])
-    one_by_one = noise_ahead(AesCtrKeystream(KEY, COUNTER), sampler, 2 * AHEAD + AHEAD // 2)
-    assert noise_ahead(keystream, sampler, 2 * AHEAD + AHEAD // 2) == one_by_one
+    one_by_one = noise_ahead(AesCtrKeystream(KEY, COUNTER), sampler, 2 * ahead(5) + ahead(5) // 2)
+    assert noise_ahead(keystream, sampler, 2 * ahead(5) + ahead(5) // 2) == one_by_one
     fresh = noise_ahead(AesCtrKeystream(b"k" * 16, b"n" * 16), sampler, 3)
     process[0] = 101
     assert noise_ahead(keystream, sampler, 3) == fresh

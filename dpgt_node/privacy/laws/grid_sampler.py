@@ -4,7 +4,7 @@ A coordinate takes 96 bits: a 64-bit word (the top 24 give lo, the low 40 round)
 the low 31 give hi, the top bit the sign).  All-zero 31 bits, one coordinate in 2^31, continue in further words.  The
 words of up to ``CHUNK`` coordinates come first, then their short words, then the continuations in order.
 
-What a short vector is perturbed with does not depend on it: in a daemon the noise of ``AHEAD`` vectors is drawn at
+What a short vector is perturbed with does not depend on it: in a daemon the noise of several (``ahead``) is drawn at
 once, each used once.  It is in the memory of the process that drew it and nowhere else.
 
 Every step is integer arithmetic or one correctly rounded division, so all machines and both paths draw the same bits.
@@ -28,8 +28,9 @@ from dpgt_node.types import F64, I64
 I32 = npt.NDArray[np.int32]
 
 CHUNK: Final = 1 << 15  # part of the definition of the bits
-AHEAD: Final = 16  # vectors
-AHEAD_BELOW: Final = 1 << 10  # coordinates; above, a pass over one vector is as cheap
+AHEAD: Final = 1 << 14  # coordinates whose noise is drawn at once
+AHEAD_BELOW: Final = 1 << 10  # coordinates of a vector; above, a pass over one is as cheap
+_AHEAD_VECTORS: Final = 128  # at most: with more of them, drawing is cheap beside using what was drawn
 _CALL: Final = 1 << 8  # coordinates from which on a row is worth a call of a compiled loop
 SPARE: Final = 15  # bytes that a stream's read_into may scribble over
 _LIMIT: Final = float(grid.LIMIT_CELLS << grid.FRACTION_BITS)
@@ -160,22 +161,27 @@ def continue_hi(stream: ByteStream) -> int:
     return hi + (word & -word).bit_length() - 1
 
 
+def ahead(d: int) -> int:
+    """Of how many vectors of ``d`` coordinates the noise is drawn at once."""
+    return min(_AHEAD_VECTORS, AHEAD // d)
+
+
 class Ahead:
-    """The random part of the next ``AHEAD`` vectors of ``d`` coordinates, as if each were drawn in its turn."""
+    """The random part of the next ``ahead(d)`` vectors of ``d`` coordinates, as if each were drawn in its turn."""
 
     __slots__ = ("_low", "_next", "_noise")
 
     def __init__(self, stream: ByteStream, d: int) -> None:
-        streams = (stream,) * AHEAD
+        streams = (stream,) * ahead(d)
         a, b = read_rows(streams, d)
-        self._noise = (cells(Scratch(AHEAD * d), a, b, streams) + 0.5).reshape(AHEAD, d)
-        self._low = (a & _LOW40).reshape(AHEAD, d)
+        self._noise = (cells(Scratch(a.size), a, b, streams) + 0.5).reshape(-1, d)
+        self._low = (a & _LOW40).reshape(-1, d)
         self._next = 0
 
     def take(self) -> tuple[I64, F64] | None:
         """U (units of 2^-40 cells) and N + 1/2 of one vector, which nobody gets again; None: all were taken."""
         row, self._next = self._next, self._next + 1
-        return (self._low[row], self._noise[row]) if row < AHEAD else None
+        return (self._low[row], self._noise[row]) if row < len(self._low) else None
 
 
 class GridLaplaceSampler:
