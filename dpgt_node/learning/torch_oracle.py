@@ -115,7 +115,7 @@ class TorchOracle:
 
     def initial(self) -> F64:
         """The module's own initial values under ``init_seed`` (0 unless given), read-only; equal for all agents."""
-        return self._network.start
+        return self._network.start()
 
     def draw_batch(self, m: int, stream: ByteStream) -> I64:
         return uniform_subset(stream, len(self._y), m)
@@ -150,6 +150,7 @@ class TorchOracle:
         """Loss and accuracies; no gradient norm, which would cost a full pass of gradients."""
         # A module of its own: in a daemon an evaluation runs beside the next rounds' gradients.
         net = network(*self._made, "evaluation")
+        net.start = self._network.start
         with net.guarded():
             net.load(x)
             if net.batch_norm:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -258,6 +259,19 @@ def test_init_seed_decides_and_the_global_generator_is_left_alone(mnist):
     starts = [build_oracle(config("lenet", init_seed=s), 0, data_root=mnist).initial() for s in (None, 0, 1)]
     assert np.array_equal(starts[0], starts[1]) and not np.array_equal(starts[0], starts[2])
     assert torch.equal(torch.random.get_rng_state(), before) and torch.get_num_threads() == 1
+
+
+def test_initial_values_are_wide_only_while_they_are_held(mnist):
+    one, other = (build_oracle(config("lenet"), agent, data_root=mnist) for agent in (0, 1))
+    x = one.initial()
+    assert other.initial() is x and x.dtype == np.float64 and not x.flags.writeable
+    before, held = x.copy(), weakref.ref(x)
+    one.evaluate(x)
+    del x
+    assert held() is None
+    assert np.array_equal(one.initial(), before)
+    evaluates = torch_oracle.network(*one._made, "evaluation")
+    assert evaluates is not one.net and evaluates.start is one.net.start
 
 
 LENET = """

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning.extras import needs
 from dpgt_node.learning.plugins import called
+from dpgt_node.types import F64
 
 Module = Any
 Shape = tuple[int, ...]
@@ -193,3 +197,20 @@ _BUILDERS: dict[str, Callable[[Any, Shape, int, str], Module]] = {
     "cnn": _cnn,
     "resnet18": _resnet18,
 }
+
+
+class Start:
+    """Initial values of ``parameters`` as one vector.  What stays of them is no wider than they are."""
+
+    def __init__(self, parameters: Sequence[Any]) -> None:
+        self._values = np.concatenate([value.detach().reshape(-1).cpu().numpy() for value in parameters])
+        self._held: Callable[[], F64 | None] = lambda: None
+
+    def __call__(self) -> F64:
+        """Float64 (d,), read-only: one array for all who hold it."""
+        start = self._held()
+        if start is None:
+            start = self._values.astype(np.float64)
+            start.setflags(write=False)
+            self._held = weakref.ref(start)
+        return start

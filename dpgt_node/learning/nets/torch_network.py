@@ -25,6 +25,7 @@ from dpgt_node.learning.nets.torch_models import (
     Guard,
     Module,
     Shape,
+    Start,
     build_module,
     has_batch_norm,
     is_batch_norm,
@@ -68,10 +69,7 @@ class Network:
         self.shape_sha256 = shape_hash(*((name, tuple(value.shape)) for name, value in named))
         self.batch_norm = has_batch_norm(self.module)
         self._memory = model.memory_mb << 20
-        with lib.no_grad():
-            start = lib.cat([value.detach().reshape(-1).double() for value in self._parameters])
-        self.start: F64 = start.cpu().numpy()
-        self.start.setflags(write=False)
+        self.start = Start(self._parameters)
         self._vector: Callable[..., Any] | None = None
         self.one_by_one = self.device.type == "cpu" and self.dimension >= _ONE_BY_ONE_FROM
         self.ghost: Ghost | None = None
@@ -123,7 +121,7 @@ class Network:
         """
         if self._chosen:
             return
-        self.load(self.start)
+        self.load(self.start())
         self.module.train()
         inputs = self.inputs(np.random.default_rng(0).random((_PROBED, *shape)), 1.0, shape)
         labels = self.labels(np.zeros(_PROBED, dtype=np.int64))
