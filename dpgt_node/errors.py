@@ -6,12 +6,14 @@ scripts rely on; see ``docs/reference/commands.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from dpgt_node.values import dataclass
+
+T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
@@ -69,22 +71,35 @@ class ConfigError(DpgtError):
         """A ConfigError with a single problem."""
         return cls([Problem(source, key, message)])
 
+    def of_run_file(self, source: object, key: str | None = None, only: Collection[str] | None = None) -> ConfigError:
+        """The same, where those who found a problem knew its source as "run file" alone: its name is ``source``.
+
+        ``key``: to blame instead of each problem's own.  ``only``: problems of these keys, None: of all.
+        """
+        return type(self)(
+            Problem(str(source), one.key if key is None else key, one.message)
+            if one.source == "run file" and (only is None or one.key in only)
+            else one
+            for one in self.problems
+        )
+
 
 @contextmanager
-def naming_run_file(run_file: object) -> Iterator[None]:
-    """Problems of a run file whose name those who find them do not know get it: ``run_file``."""
+def naming_run_file(source: object, key: str | None = None, only: Collection[str] | None = None) -> Iterator[None]:
+    """Problems that come up get the run file's name, as :meth:`ConfigError.of_run_file` gives it."""
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(
-            Problem(str(run_file), one.key, one.message) if one.source == "run file" else one for one in error.problems
-        ) from error
+        raise error.of_run_file(source, key, only) from error
 
 
-def of_run_file(line: str, run_file: object) -> str:
-    """A line of a ConfigError, with the file's name where whoever found the problem knew it as "run file" only."""
-    unnamed = "run file: "
-    return f"{run_file}: {line.removeprefix(unnamed)}" if line.startswith(unnamed) else line
+def attempt(problems: list[Problem], make: Callable[[], T]) -> T | None:
+    """What ``make`` gives; None where it cannot, and ``problems`` then has its reasons too."""
+    try:
+        return make()
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return None
 
 
 class PeerError(DpgtError):

@@ -39,7 +39,7 @@ from dpgt_node.cli import signals  # noqa: E402
 from dpgt_node.cli.display import Display  # noqa: E402
 from dpgt_node.cli.lazy import Lazy, settle  # noqa: E402
 from dpgt_node.cli.logs import TextLines, tell  # noqa: E402
-from dpgt_node.errors import OPTIMISED, DpgtError, ExitCode, of_run_file  # noqa: E402
+from dpgt_node.errors import OPTIMISED, ConfigError, DpgtError, ExitCode, Problem  # noqa: E402
 
 VERBS = {
     "init": "dpgt_node.cli.beginning.init:init",
@@ -202,10 +202,24 @@ def dpgt() -> None:
     """
 
 
-def _named(line: str, verb: str, arguments: Sequence[str]) -> str:
-    """A problem of "run file" under its name, where the command line gives just one and it is no node's."""
+def _named(error: DpgtError, arguments: Sequence[str]) -> DpgtError:
+    """Problems of "run file" under its name, where the command line gives just one."""
     given = [argument for argument in arguments if argument.endswith(".toml")]
-    return of_run_file(line, given[0]) if len(given) == 1 and verb != "node" else line
+    return error.of_run_file(given[0]) if isinstance(error, ConfigError) and len(given) == 1 else error
+
+
+def _usage(error: click.UsageError, prefix: str) -> str:
+    """``dpgt launch: command line: RUN.toml: is missing (dpgt launch --help)``: as every other problem is said."""
+    path = prefix if error.ctx is None else error.ctx.command_path
+    key, message = "", error.format_message()
+    if isinstance(error, click.BadParameter):
+        key = (error.param_hint if isinstance(error.param_hint, str) else None) or (
+            error.param.get_error_hint(error.ctx) if error.param is not None and error.ctx is not None else ""
+        )
+        key = key.replace("'", "")
+        message = "is missing" if isinstance(error, click.MissingParameter) else error.message
+    problem = Problem("command line", key, message[:1].lower() + message[1:].rstrip("."))
+    return f"{path}: {problem} ({path} --help)"
 
 
 def run(arguments: Sequence[str], failed: Callable[[DpgtError], None] = lambda _: None) -> int:
@@ -227,15 +241,18 @@ def run(arguments: Sequence[str], failed: Callable[[DpgtError], None] = lambda _
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.UsageError as error:
-        error.show()
+        if type(error).__name__ == "NoArgsIsHelpError":  # of click 8.2 on: it is the help
+            error.show()
+        else:
+            tell(_usage(error, prefix))
         return int(ExitCode.CONFIG)
     except (click.Abort, KeyboardInterrupt):
         tell(f"{prefix}: interrupted")
         return int(ExitCode.STOPPED)
     except DpgtError as error:
         logging.getLogger(__name__).debug("traceback", exc_info=True)
-        for line in str(error).splitlines() or [type(error).__name__]:
-            tell(f"{prefix}: {_named(line, verb, arguments)}")
+        for line in str(_named(error, arguments)).splitlines() or [type(error).__name__]:
+            tell(f"{prefix}: {line}")
         failed(error)
         return int(error.exit_code)
     except MemoryError:

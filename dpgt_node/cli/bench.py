@@ -22,7 +22,7 @@ from dpgt_node.bench.catalogue import CATALOGUE, Entry
 from dpgt_node.bench.figures import Around, Row
 from dpgt_node.cli import common
 from dpgt_node.cli.lazy import Lazy
-from dpgt_node.errors import ConfigError, DpgtError, ExitCode, Problem
+from dpgt_node.errors import DpgtError, ExitCode, naming_run_file
 
 _WORDS, _NUMBER, _SPREAD = 26, 10, 25
 _LINE: Final = 110
@@ -182,7 +182,9 @@ def _run(
     if not as_json:
         click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
     rows = []
-    with _quiet(), _naming_arguments(settings):
+    given = [field.metadata["metavar"] for field in dataclasses.fields(settings) if field.metadata.get("positional")]
+    # Of a run file that the measurement itself wrote, the data are the argument's.
+    with _quiet(), naming_run_file("command line", given[0] if given else None, _OF_DATA if given else ()):
         for row in module.figures(settings, around):
             rows.append(row)
             printed.show(row)
@@ -205,21 +207,6 @@ def _run(
 
 def _document(row: Row) -> dict[str, Any]:
     return {"table": row.table, **{key: _plain(value) for key, value in row.cells.items()}}
-
-
-@contextlib.contextmanager
-def _naming_arguments(settings: Any) -> Iterator[None]:
-    """What is wrong with the data of a run file that the measurement wrote is wrong with the argument that names it."""
-    given = [field.metadata["metavar"] for field in dataclasses.fields(settings) if field.metadata.get("positional")]
-    try:
-        yield
-    except ConfigError as error:
-        if not given:
-            raise
-        raise ConfigError(
-            Problem("command line", given[0], one.message) if one.source == "run file" and one.key in _OF_DATA else one
-            for one in error.problems
-        ) from error
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from dpgt_node.cli.common import (
 )
 from dpgt_node.cli.wrapping import fitted, say
 from dpgt_node.config import load_run
-from dpgt_node.errors import ConfigError, ExitCode, of_run_file
+from dpgt_node.errors import ConfigError, ExitCode
 
 
 @click.command()
@@ -76,16 +76,14 @@ def check(
         needs, memory = disk_needs(run), tables(run)
     except ConfigError as error:  # m_K > D, which the report says too; a model that this machine cannot build
         needs, unknown = (), str(error).splitlines()[0]
-        refused = None if report.failed_hard else str(error)
+        refused = None if report.failed_hard else str(error.of_run_file(run_file))
     if refused is None and not report.failed_hard:
-        refused = "\n".join(map(str, out_of_range(run))) or None
+        refused = str(ConfigError(out_of_range(run)).of_run_file(run_file)) or None
     if refused is None and run.adversary.active and (d := dimension(run)) is not None:
         try:
             check_coordinates(run, d)
         except ConfigError as error:
-            refused = str(error)
-    if refused is not None:
-        refused = "\n".join(of_run_file(line, run_file) for line in refused.splitlines())
+            refused = str(error.of_run_file(run_file))
     odd, cost = (*absent_data(run), *odd_about_data(run, data_root())), price(run)
     if format_ == "json":
         by_agent = [words(report, i) for i in range(run.n)]

@@ -113,7 +113,7 @@ def experiment(
     if unknown := [name for name in method if name not in METHOD_WORDS]:
         raise click.UsageError(f"no method is called {', '.join(unknown)}: {', '.join(METHOD_WORDS)}")
     if out is None:
-        raise click.UsageError("Missing option '--out'.")
+        raise ConfigError.one("command line", "--out", "is missing")
     if dataset is not None and dataset.startswith(("csv:", "parquet:")):
         why = "a table needs more keys than its path, and no option gives them: give its rows as npz:FILE"
         raise ConfigError.one("command line", "--dataset", why)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,7 @@ from dpgt_node.cli.beginning.rendering import looked_at, render, useless
 from dpgt_node.cli.shape import find_shape
 from dpgt_node.cli.wrapping import say, wrapped
 from dpgt_node.config import SchemeS2, load_run
-from dpgt_node.errors import ConfigError, ExitCode, Problem
+from dpgt_node.errors import ConfigError, ExitCode, Problem, attempt
 from dpgt_node.privacy.accountants.registry import PLANNED
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def plan(
     if keep_steps and pareto is not None:
         problems.append(Problem("command line", "--keep-steps", "leaves nothing to search for --pareto"))
     problems += [] if pareto is None else _unwritable(pareto)
-    how = _made(problems, lambda: Alike.of(run) if alike is None else Alike.stated(alike))
-    data = _made(problems, lambda: _public(public))
-    shape = _made(problems, lambda: find_shape(run, str(run_file), shape_text))
+    how = attempt(problems, lambda: Alike.of(run) if alike is None else Alike.stated(alike))
+    data = attempt(problems, lambda: _public(public))
+    shape = attempt(problems, lambda: find_shape(run, str(run_file), shape_text))
     if problems:
         raise ConfigError(problems)
     assert shape is not None, "else there was a problem"
@@ -140,15 +140,6 @@ def plan(
         if line not in warnings and not (chosen.useless and line == chosen.expected):
             _say(line)
     return ExitCode.DONE
-
-
-def _made(problems: list[Problem], make: Callable[[], T]) -> T | None:
-    """What ``make`` gives; None where it cannot, and ``problems`` then has its reasons too."""
-    try:
-        return make()
-    except ConfigError as error:
-        problems.extend(error.problems)
-        return None
 
 
 def _unwritable(folder: Path) -> Iterator[Problem]:

@@ -221,13 +221,16 @@ def test_inputs_that_cannot_be_are_named(
         ([whole], other, "ends at round 2"),
         ([cut], folder, "cut short"),
         ([tmp_path / "none"], folder, "cannot be read"),
-        ([folder / "run.toml"], folder, "not a transcript"),
+        ([folder / "run.toml"], folder, "run.toml: is neither a transcript of this version"),
         ([whole, own], folder, "mixed vantage points"),
         ([whole], tmp_path / "norun.toml", "norun.toml"),
-        ([], folder, "TRANSCRIPT... and --run"),
+        ([], folder, "TRANSCRIPT: is missing"),
     ):
         assert dpgt(["eavesdrop", "attack", *map(str, paths), "--run", str(run)]) == 2
         assert named in capsys.readouterr().err
+    assert dpgt(["eavesdrop", "attack", str(folder / "run.toml"), "--set", "x"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3 and "--set: " in told[0] and "is neither a transcript" in told[1] and "--run: " in told[2]
 
 
 def test_attacks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

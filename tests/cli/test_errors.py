@@ -160,7 +160,7 @@ def test_more_samples_than_an_agent_has(dpgt: Run, tmp_path: Path) -> None:
         code, lines = dpgt(verb, *arguments)
         assert code == 2 and any("289" in line and "287" in line and "agent-5" in line for line in lines), lines
     code, lines = dpgt("node", "--config", node_file(tmp_path, run))
-    assert code == 2 and any("289" in line for line in lines)
+    assert code == 2 and any(line.startswith(f"dpgt node: {run}: ") and "289" in line for line in lines), lines
     assert dpgt("check", run)[0] == 1
     assert not (tmp_path / "out").exists()
 
@@ -401,8 +401,17 @@ def test_a_damaged_address_file_is_named(dpgt: Run, tmp_path: Path) -> None:
 )
 def test_usage_errors_exit_2(arguments: tuple[str, ...], dpgt: Run, tmp_path: Path) -> None:
     code, lines = dpgt(*arguments)
-    assert code == 2 and lines[-1].startswith("Error: ")
+    assert code == 2 and len(lines) == 1, "one line, as every other problem has"
+    assert lines[0].startswith("dpgt") and ": command line: " in lines[0] and lines[0].endswith(" --help)")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_usage_error_names_the_command_and_the_option(dpgt: Run) -> None:
+    assert dpgt("launch", "--out", "o") == (2, ["dpgt launch: command line: RUN.toml: is missing (dpgt launch --help)"])
+    many = "dpgt demo: command line: --iterations: 'many' is not a valid integer (dpgt demo --help)"
+    assert dpgt("demo", "--iterations", "many") == (2, [many])
+    _, lines = dpgt("pki")
+    assert lines[0].startswith("Usage: dpgt pki") and len(lines) > 5, "a group alone shows its help"
 
 
 def test_bad_options_of_the_demo(dpgt: Run, tmp_path: Path) -> None:
@@ -455,5 +464,5 @@ def test_a_bug_says_so_and_debug_shows_where(
 def test_an_empty_out_is_a_usage_error_not_the_current_folder(verb: str, dpgt: Run, tmp_path: Path) -> None:
     run = write(tmp_path / "run.toml", demo())
     code, lines = dpgt(verb, *(() if verb == "demo" else (run,)), "--out", "")
-    assert code == 2 and any("'--out': the path is empty" in line for line in lines), lines
+    assert code == 2 and any("--out: the path is empty" in line for line in lines), lines
     assert [path.name for path in tmp_path.iterdir()] == ["run.toml"]

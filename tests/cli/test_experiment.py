@@ -13,7 +13,7 @@ TINY = ("--dataset", "digits", "--iterations", 3, "--seeds", 1, "--processes", 1
     ("arguments", "message"),
     [
         (("fig9", "--out", "o"), "no family is called fig9: fig2"),
-        (("fig3",), "Missing option '--out'"),
+        (("fig3",), "--out: is missing"),
         (("fig3", "o"), "o: give the folder as --out DIR"),
         (("fig3", "--out", "o", "--scheduler", "tcp://a:1", "--processes", 2), "--scheduler has its own workers"),
         (("fig3", "--out", "o", "--dataset", "digitz", "--processes", 1), "data.dataset"),

@@ -23,8 +23,8 @@ DOCUMENTED = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        (["chek", "run.toml"], "No such command 'chek'. Did you mean 'check'"),
-        (["eavesdrop", "decod"], "No such command 'decod'. Did you mean 'decode'?"),
+        (["chek", "run.toml"], "dpgt: command line: no such command 'chek'. Did you mean 'check'"),
+        (["eavesdrop", "decod"], "no such command 'decod'. Did you mean 'decode'?"),
         (["check", "run.toml", "--fromat", "json"], "Did you mean '--format'?"),
     ],
 )
@@ -36,7 +36,7 @@ def test_the_nearest_word_is_named(line: list[str], hint: str, capsys: pytest.Ca
 def test_nothing_is_named_where_nothing_is_near(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["xyzzy"]) == 2
     said = capsys.readouterr().err
-    assert "No such command 'xyzzy'." in said and "Did you mean" not in said
+    assert "no such command 'xyzzy'" in said and "Did you mean" not in said
 
 
 def test_a_verb_that_only_asks_imports_no_event_loop_and_nothing_of_the_network(tmp_path: Path) -> None:

@@ -282,7 +282,11 @@ def test_nothing_is_written_over(data: Path, tmp_path: Path, capsys: pytest.Capt
     absent = ["init", "--data", str(tmp_path / "nosuch.csv"), "--label", "x", "--out", str(tmp_path / "run.toml")]
     assert cli.run(absent) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert "--data: cannot read" in first and "nosuch.csv" in first and "is there already" in second
+    assert "is there already" in first and "--data: cannot read" in second and "nosuch.csv" in second
+    wrong = ["init", "--data", "digits", "--epsilon", "nan", "--delta", "2", "--host", "x=y", "--out", absent[-1]]
+    assert cli.run(wrong) == 2
+    told = [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["--host", "--epsilon", "--delta", "--out"], "all that is wrong at once"
 
 
 def test_without_arguments_it_asks(data: Path, tmp_path: Path) -> None:

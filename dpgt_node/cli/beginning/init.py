@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import click
 from dpgt_node.cli import common
 from dpgt_node.cli.shape import find_shape
 from dpgt_node.cli.wrapping import command, wrapped
-from dpgt_node.errors import ConfigError, ExitCode, Problem
+from dpgt_node.errors import ConfigError, ExitCode, Problem, attempt
 
 if TYPE_CHECKING:
     from dpgt_node.accounts.planner import Target
@@ -94,29 +94,25 @@ def init(
 
     if not names:
         names, label, agents, epsilon, bounds = _asked(label, agents, epsilon, bounds)
-    if len(names) > 1 and not owners:
-        raise ConfigError.one("command line", "--data", "several files are of several owners: add --owners")
-    if owners and (len(names) < 2 or agents not in (None, len(names))):
-        message = f"needs a --data for each owner, two or more: here are {len(names)}"
-        raise ConfigError.one("command line", "--owners", message)
-    if hosts and not owners:
-        raise ConfigError.one("command line", "--host", "goes with --owners: launch starts all agents on this machine")
-    places = parse_hosts(hosts, tuple(f"agent-{i + 1}" for i in range(len(names)))) if hosts else {}
-    target_file = out or Path("hosts" if owners else "run.toml")
-    taken = f"{target_file} is there already; choose another name"
-    there = [Problem("command line", "--out", taken)] if target_file.exists() else []
     count = len(names) if owners else agents or 3
-    try:
-        draft = drafted(names, label, bounds=bounds, missing=missing, ignore=ignore)
-    except ConfigError as error:
-        raise ConfigError([*error.problems, *there]) from error
-    if there:
-        raise ConfigError(there)
+    target, target_file = (
+        Target(3.0 if epsilon is None else epsilon, delta),
+        out or Path("hosts" if owners else "run.toml"),
+    )
+    problems = [Problem("command line", *why) for why in _contradictions(names, agents, hosts, owners=owners)]
+    problems += target.problems(count)
+    if target_file.exists():
+        problems.append(Problem("command line", "--out", f"{target_file} is there already; choose another name"))
+    own_hosts = hosts if owners else ()
+    every = tuple(f"agent-{i + 1}" for i in range(len(names)))
+    places = attempt(problems, lambda: parse_hosts(own_hosts, every) if own_hosts else {})
+    draft = attempt(problems, lambda: drafted(names, label, bounds=bounds, missing=missing, ignore=ignore))
+    if problems or draft is None or places is None:
+        raise ConfigError(problems)
     folder = target_file.absolute() / "coordinator" if owners else target_file.absolute().parent
     _placed(draft, folder)
     if owners:
         _own(draft, names)
-    target = Target(3.0 if epsilon is None else epsilon, delta)
     chosen, shape = _planned(draft, names if owners else (), count, target, folder)
     text = _rendered(draft, chosen, shape)
     rows = _tried(chosen.plan.run, names if owners else ())
@@ -145,6 +141,18 @@ def init(
         made = replace(made, steps=(*again(made, given, owners=owners), *steps[not owners :]))
     click.echo(json.dumps(to_json(made), indent=2, allow_nan=False) if format_ == "json" else "\n".join(said(made)))
     return ExitCode.DONE
+
+
+def _contradictions(
+    names: Sequence[str], agents: int | None, hosts: Sequence[str], *, owners: bool
+) -> Iterator[tuple[str, str]]:
+    """Options that do not go together: the one to blame, and why."""
+    if len(names) > 1 and not owners:
+        yield "--data", "several files are of several owners: add --owners"
+    if owners and (len(names) < 2 or agents not in (None, len(names))):
+        yield "--owners", f"needs a --data for each owner, two or more: here are {len(names)}"
+    if hosts and not owners:
+        yield "--host", "goes with --owners: launch starts all agents on this machine"
 
 
 def _say(line: str) -> None:

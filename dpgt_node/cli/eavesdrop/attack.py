@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import click
 from dpgt_node.cli.common import FOLDER, data_root, format_option
 from dpgt_node.cli.wrapping import say
 from dpgt_node.config import RunConfig, load_run
-from dpgt_node.errors import ConfigError, DpgtError, ExitCode
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode, Problem, attempt
 from dpgt_node.learning.extras import lacking
 from dpgt_node.values import dataclass
 
@@ -69,12 +70,12 @@ def attack(
     if list_:
         say("\n".join(_described(chosen)))
         return ExitCode.DONE
-    if not transcripts or run_path is None:
-        raise click.UsageError("TRANSCRIPT... and --run RUN.toml are needed")
-    extra = _settings(settings, chosen)
+    problems: list[Problem] = []
+    extra = attempt(problems, lambda: _settings(settings, chosen))
+    run, run_id, extra = *_given(transcripts, run_path, problems), extra or {}
     if (root := data_root()) is not None:
         extra.setdefault("data", str(root))
-    case = _case(transcripts, run_path, truth, (agents, rounds, seed, extra))
+    case = _case(transcripts, run, run_id, truth, (agents, rounds, seed, extra))
     results = []
     if names and case.captures and not any("capture" in one.needs for one in chosen.values()):
         message = f"{', '.join(map(str, case.captures))}: captures, of which {', '.join(names)} reads nothing"
@@ -198,16 +199,15 @@ def _run_own(case: Case, name: str, one: Attack) -> Result:
 
 def _case(
     paths: Sequence[Path],
-    run_path: Path,
+    run: RunConfig,
+    run_id: bytes | None,
     truth: Path | None,
     options: tuple[tuple[str, ...], tuple[int, ...], int, dict[str, str]],
 ) -> Case:
     from dpgt_node.adversary.attack import Options
     from dpgt_node.adversary.inference.observation import Observation
     from dpgt_node.record.truth import find_truth
-    from dpgt_node.runtime.coordinator.outdir import held_run_id
 
-    run, run_id = _load_run(run_path), held_run_id(run_path)
     agents, rounds, seed, extra = options
     strangers = [name for name in agents if name not in run.graph.agents]
     if strangers:
@@ -229,20 +229,47 @@ def _case(
     return Case(run, observation, captures, known, told, Options(agents, rounds, seed, extra), tied=run_id is not None)
 
 
+def _given(paths: Sequence[Path], run_path: Path | None, problems: list[Problem]) -> tuple[RunConfig, bytes | None]:
+    """The run, and its id where ``run_path`` is its folder.  ConfigError: ``problems``, or what is missing or of
+    another kind.
+    """
+    from dpgt_node.runtime.coordinator.outdir import held_run_id
+
+    if not paths:
+        message = "is missing: what dpgt eavesdrop decode made of a capture; or the capture, for traffic analysis"
+        problems.append(Problem("command line", "TRANSCRIPT", message))
+    for path in paths:
+        attempt(problems, partial(_is_capture, path))
+    run = None
+    if run_path is None:
+        problems.append(Problem("command line", "--run", "is missing: the run's file or folder"))
+    else:
+        file = run_path / "run.toml" if run_path.is_dir() else run_path
+        run = attempt(problems, lambda: load_run(file))
+    if problems or run is None or run_path is None:
+        raise ConfigError(problems)
+    return run, held_run_id(run_path)
+
+
 def _is_capture(path: Path) -> bool:
-    """By its first bytes: pcap of either byte order and precision, or pcapng, or packed, as no transcript is."""
+    """By its first bytes: pcap of either byte order and precision, or pcapng, or packed.  ConfigError: it is no
+    transcript either.
+    """
     from dpgt_node.adversary.decode.packed import unpacker
+    from dpgt_node.wire.transcript import MAGIC
 
     try:
         with path.open("rb") as file:
-            head = file.read(4)
+            head = file.read(len(MAGIC))
     except OSError as error:
         raise ConfigError.one(str(path), "", f"cannot be read: {error.strerror}") from error
-    return unpacker(head) is not None or head.hex() in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
-
-
-def _load_run(path: Path) -> RunConfig:
-    return load_run(path / "run.toml" if path.is_dir() else path)
+    if head == MAGIC:
+        return False
+    head = head[:4]
+    if unpacker(head) is None and head.hex() not in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a"):
+        message = "is neither a transcript of this version, which dpgt eavesdrop decode makes, nor a capture"
+        raise ConfigError.one(str(path), "", message)
+    return True
 
 
 def _chosen(names: Sequence[str]) -> tuple[dict[str, Attack], dict[str, str]]:

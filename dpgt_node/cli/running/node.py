@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dpgt_node.cli import common, lazy, logs, signals
 from dpgt_node.cli.running.loops import daemons_loop
-from dpgt_node.errors import ConfigError, ExitCode
+from dpgt_node.errors import ConfigError, ExitCode, naming_run_file
+
+if TYPE_CHECKING:
+    from dpgt_node.config import NodeConfig
+    from dpgt_node.runtime.watching.sites import Sites
 
 ORDER_S = 4.5
 """A process that was asked to end may wait so long for what its threads compute: what is stored is safe anyway."""
@@ -40,14 +45,8 @@ def node(
     die_with_parent: int | None,
 ) -> ExitCode:
     """Serve one agent for one run, then exit 0 (for systemd, compose, Kubernetes)."""
-    from dpgt_node.algo.graph import Topology
-    from dpgt_node.algo.methods import network_of
-    from dpgt_node.config import check_node_in_run, load_node, load_run
+    from dpgt_node.config import load_node
     from dpgt_node.runtime import process
-    from dpgt_node.runtime.agent.node import Node, NodeSetup
-    from dpgt_node.runtime.agent.refusal import oracle_or_refusal
-    from dpgt_node.runtime.launch.hostcheck import require_files
-    from dpgt_node.runtime.trust.channels import Security
     from dpgt_node.runtime.watching.sites import HEALTH, METRICS, Sites
 
     common.daemon_logging(context)
@@ -56,6 +55,20 @@ def node(
     process.tune_malloc()
     process.raise_open_files()
     config = load_node(config_file)
+    with naming_run_file(config.run):
+        return _serve(config, test_keystream, dial, Sites({METRICS: metrics, HEALTH: health}))
+
+
+def _serve(config: NodeConfig, test_keystream: str | None, dial: tuple[str, ...], sites: Sites) -> ExitCode:
+    from dpgt_node.algo.graph import Topology
+    from dpgt_node.algo.methods import network_of
+    from dpgt_node.config import check_node_in_run, load_run
+    from dpgt_node.runtime import process
+    from dpgt_node.runtime.agent.node import Node, NodeSetup
+    from dpgt_node.runtime.agent.refusal import oracle_or_refusal
+    from dpgt_node.runtime.launch.hostcheck import require_files
+    from dpgt_node.runtime.trust.channels import Security
+
     run = load_run(config.run)
     check_node_in_run(config, run)
     common.check_keystream(run, test_keystream)
@@ -66,8 +79,6 @@ def node(
     elsewhere = _dialled(dial, run.graph.agents)
     security = Security(config.tls.ca, config.tls.cert, config.tls.key) if not config.tls.insecure else Security()
     shard = config.shard - 1 if config.shard is not None else index
-
-    sites = Sites({METRICS: metrics, HEALTH: health})
 
     async def main() -> ExitCode:
         daemon: Node | None = None

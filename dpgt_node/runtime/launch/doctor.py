@@ -24,7 +24,7 @@ from dpgt_node.algo.schedule import Schedule
 from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
 from dpgt_node.config.privacy.cancelling import masks
-from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted, of_run_file
+from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted
 from dpgt_node.learning.common import Oracle
 from dpgt_node.learning.oracle import build_oracle, odd_about_data, oracle_and_digest
 from dpgt_node.learning.tables import table_size
@@ -83,8 +83,8 @@ def _tried(check: str, attempt: Callable[[], Finding], run_file: Path | None = N
 
 
 def _words(error: DpgtError, run_file: Path | None) -> str:
-    lines = str(error).splitlines()
-    return "; ".join(lines if run_file is None else (of_run_file(line, run_file) for line in lines))
+    named = error.of_run_file(run_file) if isinstance(error, ConfigError) and run_file is not None else error
+    return "; ".join(str(named).splitlines())
 
 
 async def examine_node(config: NodeConfig, run: RunConfig, *, data_root: Path | None) -> list[Row]:
