@@ -144,8 +144,11 @@ class FastRun:
         with np.errstate(all="ignore"):
             self._rows.step(self.k, last)
             self.k += 1
-            if last:  # every other x meets a check on its way to a gradient or to the wire
-                self._checked(self.x, self.k, "x")
+            if last:
+                self._checked(
+                    self.x, self.k, "x"
+                )  # every other x meets a check on its way to a gradient or to the wire
+                self._team.forget()
 
     def evaluated(self, samples: int | None) -> list[Metrics]:
         """Every agent's metrics at its x_k, over at most ``samples`` of each kind."""

@@ -165,12 +165,17 @@ class Paper(Tracking):
     def advance(self, site: Site, k: int, v: Vectors) -> Vectors:
         """(alg,1), g at the new x, (alg,2)."""
         px, tx = self._private_x(site, v), self._public_x(site, k, v["tx"], v["t"])
-        g = site.gradient(k + 1, px + tx if site.alone is None else site.alone.plus(px, tx))
+        g = site.gradient(k + 1, _whole(site, px, tx))
         return {"px": px, "tx": tx, "p": self._private_y(site, v, g), "t": self._public_y(site, k, v["t"]), "g": g}
 
     def final(self, site: Site, k: int, v: Vectors) -> F64:
         """(alg,1) once more."""
-        return self._private_x(site, v) + self._public_x(site, k, v["tx"], v["t"])
+        return _whole(site, self._private_x(site, v), self._public_x(site, k, v["tx"], v["t"]))
+
+
+def _whole(site: Site, private: F64, public: F64) -> F64:
+    """Their sum."""
+    return private + public if site.alone is None else site.alone.plus(private, public)
 
 
 class PublishedPoint(Paper):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import codecs
 import math
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from dpgt_node.config.declare import longlists
 from dpgt_node.config.declare.hints import hint
 from dpgt_node.errors import ConfigError, Problem
 
@@ -64,7 +64,7 @@ def decoded(raw: bytes) -> str:
 def parse_toml(text: str, source: str) -> dict[str, object]:
     """The TOML document; ConfigError gives line and column of a syntax error."""
     try:
-        return tomllib.loads(text)
+        return longlists.loads(text)
     except RecursionError as error:
         raise ConfigError.one(source, "", "not valid TOML: nested too deeply") from error
     except ValueError as error:
