@@ -30,6 +30,7 @@ from dpgt_node.learning.common import Metrics, Oracle
 from dpgt_node.learning.releases import Sources
 from dpgt_node.learning.tables import Table, table_size
 from dpgt_node.privacy.counts.code import BinomialCode
+from dpgt_node.privacy.laws.compiled import compiles
 from dpgt_node.privacy.laws.noise import ByteStream, Keystream, Sampler
 from dpgt_node.privacy.laws.pairs import PairKeys
 from dpgt_node.privacy.laws.selftest import self_test
@@ -159,7 +160,7 @@ class AgentWork:
 
     def prepare(self) -> None:
         """Test the sampler (RuntimeError) and compute every accountant's curve (seconds for a large K)."""
-        self_test(self._law)
+        self_test(self._law, compiled=compiles(self.dimension))
         self.account.epsilon_after(0)
 
     def epsilon_after(self, k: int) -> dict[str, float | None]:

@@ -151,6 +151,16 @@ def test_every_draw_has_its_own_stream():
 # --- releases ------------------------------------------------------------------------------------------------------
 
 
+def test_the_sampler_is_tested_as_it_is_going_to_draw(monkeypatch):
+    agent, asked = work(run("pl-sine", samples=6)), []
+    monkeypatch.setattr("dpgt_node.agent.work.self_test", lambda _, compiled: asked.append(compiled))
+    monkeypatch.setattr("dpgt_node.privacy.laws.compiled._has_numba", lambda: True)
+    for least in (agent.dimension, agent.dimension + 1):
+        monkeypatch.setattr("dpgt_node.privacy.laws.compiled.COMPILED_FROM", least)
+        agent.prepare()
+    assert asked == [True, False]
+
+
 def test_noise_goes_on_the_private_parts_and_the_transcript_after_it():
     config, s = run("zeros", dimension=4, noise=0.25), state()
     release = work(config).release(DrawRelease(s))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpgt_node.privacy.laws import gaussian_sampler, grid
+from dpgt_node.privacy.laws import gaussian_sampler, grid, grid_sampler
 from dpgt_node.privacy.laws import selftest as laws
 from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
 from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler
@@ -35,6 +35,25 @@ def test_other_bits_are_noticed(monkeypatch):
     monkeypatch.setattr(gaussian_sampler, "CELLS", 255)
     with pytest.raises(RuntimeError, match="other bits"):
         laws.self_test("gaussian")
+
+
+@pytest.mark.parametrize(("law", "sampler"), [("laplace", grid_sampler), ("gaussian", gaussian_sampler)])
+def test_other_bits_of_a_compiled_loop_are_noticed(law, sampler, monkeypatch):
+    """numpy alone draws what the known answers ask for: they hold values that the Laplace loop leaves to it."""
+    loop = np.errstate(over="ignore")(sampler.kernel)
+    monkeypatch.setattr(sampler, "kernel", loop)
+    monkeypatch.setattr("dpgt_node.privacy.laws.compiled.machine_code", lambda of: of)
+    laws.self_test(law, compiled=True)
+
+    def off(*arguments):
+        found = loop(*arguments)
+        arguments[-1].flat[7] += 1.0
+        return found
+
+    monkeypatch.setattr(sampler, "kernel", off)
+    laws.self_test(law)
+    with pytest.raises(RuntimeError, match="other bits"):
+        laws.self_test(law, compiled=True)
 
 
 def test_an_inaccurate_library_is_noticed(monkeypatch):

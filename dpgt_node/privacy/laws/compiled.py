@@ -30,14 +30,21 @@ def machine_code(loop: Code) -> Code | None:
     return code
 
 
+def compiles(d: int) -> bool:
+    """Whether loops over ``d`` coordinates are machine code, where nobody says otherwise."""
+    return d >= COMPILED_FROM and _has_numba()
+
+
 def worth_compiling(coordinates: int) -> bool | None:
     """What ``compiled`` should be for so many coordinates in all, however short the vectors: True, or None."""
-    if coordinates < WORTH_COMPILING:
-        return None
+    return True if coordinates >= WORTH_COMPILING and _has_numba() else None
+
+
+def _has_numba() -> bool:
     try:
         import numba  # noqa: F401
     except ImportError:
-        return None
+        return False
     return True
 
 
