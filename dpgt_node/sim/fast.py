@@ -39,7 +39,7 @@ from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import Broken, ConfigError, ExitCode
 from dpgt_node.learning.common import Metrics, Oracle
 from dpgt_node.learning.nets.batched import Gradients, batched
-from dpgt_node.learning.nets.models import SoftmaxOracle
+from dpgt_node.learning.nets.models import SoftmaxOracle, evaluated_together
 from dpgt_node.learning.releases import KEPT, Sources
 from dpgt_node.learning.tables import Table
 from dpgt_node.privacy.cancelling.masks import MaskGraph
@@ -154,14 +154,16 @@ class FastRun:
         """Every agent's metrics at its x_k, over at most ``samples`` of each kind."""
         found, x = dict[int, Metrics](), self.x
 
-        def some(rows: slice, _: int) -> None:
-            for i in range(rows.start, rows.stop):
-                found[i] = without_nan(self._oracles[i].evaluate(x[i], samples))
+        softmax = [oracle for oracle in self._oracles if isinstance(oracle, SoftmaxOracle)]
+        if len(softmax) < len(x):  # torch has threads of its own, and agents share modules
+            return [without_nan(oracle.evaluate(row, samples)) for oracle, row in zip(self._oracles, x, strict=True)]
 
-        # Torch has threads of its own, and agents share modules.
-        team = self._team if isinstance(self._oracles[0], SoftmaxOracle) else Team()
-        team.over(len(self._oracles), some)
-        return [found[i] for i in range(len(self._oracles))]
+        def some(rows: slice, _: int) -> None:
+            metrics = evaluated_together(softmax[rows], x[rows], samples)
+            found.update(zip(range(rows.start, rows.stop), map(without_nan, metrics), strict=True))
+
+        self._team.over(len(x), some)
+        return [found[i] for i in range(len(x))]
 
     def gradient(self, k: int, x: F64) -> F64:
         self._finite = self._checked(x, k, "x")

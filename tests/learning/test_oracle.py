@@ -10,6 +10,8 @@ from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning.data import features, shards
 from dpgt_node.learning.data.arrays import frozen
 from dpgt_node.learning.data.datasets import Dataset
+from dpgt_node.learning.nets import models
+from dpgt_node.learning.nets.models import SoftmaxOracle
 from dpgt_node.learning.oracle import build_oracle, constants, sample_counts
 from tests.learning.cases import blobs, run, save
 
@@ -105,6 +107,28 @@ def pictures(samples: int = 20, seed: int = 0) -> Dataset:
 @pytest.fixture
 def picture_file(tmp_path):
     return save(tmp_path / "pictures.npz", pictures())
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0, 0.5])
+@pytest.mark.parametrize("samples", [None, 3])
+@pytest.mark.parametrize("tested", [True, False])
+def test_agents_look_at_one_test_set_together(tmp_path, monkeypatch, bias, samples, tested):
+    data = blobs(31)
+    if not tested:
+        data = replace(data, x_test=data.x_test[:0], y_test=data.y_test[:0])
+    oracles = [SoftmaxOracle(data, np.arange(i, 31, 7), bias=bias) for i in range(7)]
+    x = np.random.default_rng(1).standard_normal((7, oracles[0].dimension))
+    x[4, 0] = np.nan
+    expected = [oracle.evaluate(row, samples) for oracle, row in zip(oracles, x, strict=True)]
+    monkeypatch.setattr(models, "_LOOK_TOGETHER", 3)
+    monkeypatch.setattr(models, "_LOOK_ROWS", 2)
+    other = SoftmaxOracle(replace(data, x_test=data.x_test.copy()), None, bias=bias)
+    assert repr(models.evaluated_together([*oracles, other], np.vstack([x, x[:1]]), samples)[:7]) == repr(expected)
+    with monkeypatch.context() as at:
+        at.setattr(SoftmaxOracle, "evaluate", None)
+        assert repr(models.evaluated_together(oracles, x, samples)) == repr(expected)
+    if tested:
+        assert len({found.accuracy_test for found in expected}) > 2
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_same_outputs(mechanism: str, law: NoiseLaw, tmp_path: Path) -> None:
 def test_local_runs_keep_states_to_themselves_and_compute_no_metrics_that_nobody_reads(
     function: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SoftmaxOracle, "evaluate", None)
+    monkeypatch.setattr(SoftmaxOracle, "_evaluated", None)
     function(digits(evaluate=model.Evaluation(every=20, metrics="local")), tmp_path, RUN_ID)
     assert not list(tmp_path.glob("agents/*/x_final.npy"))
     assert len(list(tmp_path.glob("agents/*/state/x_final.npy"))) == 5

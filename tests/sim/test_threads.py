@@ -109,13 +109,14 @@ def test_agents_that_may_share_a_module_are_evaluated_by_one_thread(monkeypatch:
         run, by = replace(cases.run("two agents"), data=data), list[int]()
         state = FastRun(run, simulate.build_oracles(run, None), KEY, threads=2)
         kind = type(state._oracles[0])
-        evaluate = kind.evaluate
+        name = "evaluate" if shared else "_evaluated"  # what agents of one test set have to themselves
+        evaluate = getattr(kind, name)
 
         def noted(*args: Any, by: list[int] = by, evaluate: Any = evaluate) -> Any:
             by.append(threading.get_ident())
             return evaluate(*args)
 
-        monkeypatch.setattr(kind, "evaluate", noted)
+        monkeypatch.setattr(kind, name, noted)
         state._rows._x = np.full(state.x.shape, np.nan)
         assert [found.loss_train for found in state.evaluated(None)] == [None, None]
         assert (len(set(by)) == 1) is shared

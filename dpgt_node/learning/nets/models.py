@@ -25,6 +25,7 @@ Empty = Callable[[tuple[int, int]], F64]
 _EVALUATION_ROWS = 8192  # bounds the scratch memory of a full pass
 _STACK_BYTES = 1 << 25  # and of a stack of batches
 _CACHED_BYTES = 1 << 20  # of a stack that stays in the cache
+_LOOK_TOGETHER, _LOOK_ROWS = 16, 512  # agents that look at so many samples at once
 
 
 class SoftmaxOracle:
@@ -156,11 +157,14 @@ class SoftmaxOracle:
         return other
 
     def evaluate(self, x: F64, samples: int | None = None) -> Metrics:
+        return self._evaluated(x, samples, self._accuracy(x, *_TESTED.part(self._x_test, self._y_test, samples)))
+
+    def _evaluated(self, x: F64, samples: int | None, accuracy_test: float | None) -> Metrics:
         loss, hits, gradient, total = self._judged(x, *_part(self._x, self._y, samples))
         return Metrics(
             loss_train=loss / total,
             accuracy_train=hits / total,
-            accuracy_test=self._accuracy(x, *_TESTED.part(self._x_test, self._y_test, samples)),
+            accuracy_test=accuracy_test,
             grad_norm=float(np.linalg.norm(gradient)) / total,
         )
 
@@ -252,6 +256,19 @@ class SoftmaxOracle:
             hits += int(np.count_nonzero(self._logits(x, phi[rows]).argmax(axis=0) == y[rows]))
         return hits / len(y)
 
+    def _hits(self, x: F64, phi: F64, y: I64) -> I64:
+        """How many of ``phi`` (m, p) get their class ``y`` from each row of ``x`` (a, d): (a,)."""
+        a, w, s = len(x), self._weights, self._bias
+        rows = x[:, :w].reshape(a * self._classes, self._features)
+        b = s * x[:, w:].reshape(-1, 1) if s else 0.0
+        hits = np.zeros(a, dtype=np.int64)
+        for start in range(0, len(y), _LOOK_ROWS):
+            at = slice(start, start + _LOOK_ROWS)
+            logits = rows @ phi[at].T
+            logits += b
+            hits += np.count_nonzero(logits.reshape(a, self._classes, -1).argmax(axis=1) == y[at], axis=1)
+        return hits
+
 
 def _part(x: F64, y: I64, samples: int | None) -> tuple[F64, I64]:
     """What an evaluation looks at; no copy of all."""
@@ -278,6 +295,24 @@ class _Shared:
 
 
 _TESTED = _Shared()
+
+
+def evaluated_together(oracles: Sequence[SoftmaxOracle], x: F64, samples: int | None) -> list[Metrics]:
+    """``oracles[i].evaluate(x[i], samples)``, to rounding.
+
+    Agents of one test set look at a part of it together: read for one alone, it costs more than the products.
+    """
+    first = oracles[0]
+    if any(one._x_test is not first._x_test for one in oracles):
+        return [oracle.evaluate(row, samples) for oracle, row in zip(oracles, x, strict=True)]
+    phi, y = _TESTED.part(first._x_test, first._y_test, samples)
+    found = list[Metrics]()
+    for begin in range(0, len(oracles), _LOOK_TOGETHER):
+        at = slice(begin, begin + _LOOK_TOGETHER)
+        hits = first._hits(x[at], phi, y).tolist()
+        some = zip(oracles[at], x[at], hits, strict=True)
+        found += [one._evaluated(row, samples, right / len(y) if len(y) else None) for one, row, right in some]
+    return found
 
 
 def stacked_gradients(
