@@ -302,6 +302,8 @@ def table(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, (float, str)):  # most of all, the numbers of matrices
+        return value
     if callable(whole := getattr(value, "table", None)):
         return whole()
     if isinstance(value, tuple):

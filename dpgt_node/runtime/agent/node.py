@@ -26,7 +26,6 @@ from dpgt_node.config import (
     format_address,
     is_wildcard,
     parse_address,
-    run_sha256,
 )
 from dpgt_node.errors import ConfigError, DpgtError, ExitCode
 from dpgt_node.learning.common import Metrics, Oracle
@@ -191,24 +190,24 @@ class Node:
         self.session = Session(self._terms(), peers, held, self._make_agent)
         self._interpreter = Interpreter(self.session, self._carry_out, self._broken)
         server = services.server(self._topology.n, self._run.runtime.round_timeout_s, vector_bytes=self._vector_bytes)
-        neighbours, unit = Neighbours(self._calls), reply_unit(self._run)
-        server.add_generic_rpc_handlers((services.agent_handler(neighbours, self._setup.security.guard, unit),))
-        config = self._setup.config
-        host, _ = parse_address(config.listen)
-        port = services.bind(server, config.listen, self._setup.security.server_credentials(), "NODE.toml")
-        await self._setup.sites.open()
-        self._advertise = self._advertised(host, port)
-        health = await serve_health(server, services.AGENT_SERVICE)
-        trust = asyncio.ensure_future(self._setup.security.watch())
+        config, setup, health = self._setup.config, self._setup, None
         watch = Watch(
             self._run,
             self._work,
             self.session,
             self._edges.carried,
-            self._setup.oracle.samples,
-            free=self._setup.test_keystream is not None,
+            setup.oracle.samples,
+            free=setup.test_keystream is not None,
         )
+        trust = asyncio.ensure_future(setup.security.watch())
         try:
+            neighbours, unit = Neighbours(self._calls), reply_unit(self._run)
+            server.add_generic_rpc_handlers((services.agent_handler(neighbours, setup.security.guard, unit),))
+            host, _ = parse_address(config.listen)
+            port = services.bind(server, config.listen, setup.security.server_credentials(), "NODE.toml")
+            await setup.sites.open()
+            self._advertise = self._advertised(host, port)
+            health = await serve_health(server, services.AGENT_SERVICE)
             await server.start()
             log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
             self._open_pages(self.session, watch, health)
@@ -217,7 +216,8 @@ class Node:
                 self._feed(s.Interrupted())
             return await self._ended
         finally:
-            health.leave()
+            if health is not None:
+                health.leave()
             self._interpreter.stop()
             watch.close()
             trust.cancel()
@@ -259,7 +259,7 @@ class Node:
         return s.Terms(
             coordinator=setup.config.coordinator,
             run_json=canonical_json(setup.run),
-            run_sha256=run_sha256(setup.run),
+            run_sha256=self._opening.sha256,
             run_source=str(setup.config.run),
             state_source=str(setup.config.state_dir),
             package_version=__version__,

@@ -35,7 +35,7 @@ class Opening:
     """Run ``run`` at the agent of ``config``, row ``index`` of ``topology``.  ``recording`` is set by ``begin``.
 
     ``shard_sha256``: of the agent's data, empty without any.  ``keystream``: where its noise comes from.
-    ``agreement``: on the keys of the noise that it shares.
+    ``agreement``: on the keys of the noise that it shares.  ``sha256``: of the run file, hex.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Opening:
         self._shard_sha256 = shard_sha256
         self._keystream = keystream
         self._agreement = agreement
-        self._sha256 = run_sha256(run)
+        self.sha256 = run_sha256(run)
         self._charges: tuple[Charge, ...] = ()
         self._costs: Callable[[int], str] | None = None
         self.recording: Recording | None = None
@@ -69,7 +69,7 @@ class Opening:
         """ConfigError when the disk has no room for what is still needed: one that fills up stops everybody."""
         config, run, store = self._config, self._run, self._store
         need = agent_need(run, config.name, self._work.dimension, batch, sample_size, self._work.table_size)
-        run_id = store.find_run(self._sha256, config.name)
+        run_id = store.find_run(self.sha256, config.name)
         released = next((known.last_durable_round for known in store.runs() if known.run_id == run_id), -1)
         require_room(
             config.state_dir,
@@ -83,7 +83,7 @@ class Opening:
         """What the directory holds of this run now.  StoreError: it cannot be read."""
         store, K = self._store, self._run.K
         self._charges = store.charges()
-        run_id = store.find_run(self._sha256, self._config.name)
+        run_id = store.find_run(self.sha256, self._config.name)
         if run_id is None:
             return s.Held()
         if store.is_finished(run_id):
@@ -127,7 +127,7 @@ class Opening:
                 raise RefusedError(f"the policy of the data's owner forbids this run: {'; '.join(problems)}")
             self._store.begin_run(
                 run_id,
-                self._sha256,
+                self.sha256,
                 config.name,
                 terms_of(config.data_id, run, config.name, samples, self._keystream),
                 shard_sha256=self._shard_sha256,

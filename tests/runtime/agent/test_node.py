@@ -29,6 +29,7 @@ from dpgt_node.runtime.store.keyed import OwnerKey, read_signed
 from dpgt_node.runtime.store.ledger import LedgerBroken
 from dpgt_node.runtime.trust.channels import OPERATOR_IDENTITY, Security, agent_identity
 from dpgt_node.runtime.trust.tls import CertificateAuthority
+from dpgt_node.runtime.watching.sites import HEALTH, Sites
 from dpgt_node.wire import services
 from dpgt_node.wire.kept import Kept
 from dpgt_node.wire.options import Options
@@ -324,6 +325,21 @@ async def test_a_port_in_use_is_one_message_and_the_state_stays_usable(tmp_path:
         assert len(caught.value.problems) == 1
         c.start_all()
         assert (await c.end()).conclude.exit_code is ExitCode.DONE
+
+
+async def test_a_start_that_fails_leaves_no_task_and_no_page(tmp_path: Path) -> None:
+    """Where it fails last: nobody could dial the address."""
+    async with cluster(tmp_path, secure=True) as c:
+        node = c.node("agent-1", state="other")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            page = free.getsockname()
+        config = replace(node._setup.config, listen="0.0.0.0:0")
+        node._setup = replace(node._setup, config=config, sites=Sites({HEALTH: f"127.0.0.1:{page[1]}"}))
+        before = asyncio.all_tasks()
+        with pytest.raises(ConfigError, match="wildcard"):
+            await node.serve()
+        assert asyncio.all_tasks() <= before
+        socket.create_server(page).close()
 
 
 # --- restarts: no second draw, the same bits -------------------------------------------------------------------------

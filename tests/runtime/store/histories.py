@@ -227,7 +227,7 @@ class History:
             work: Any = SimpleNamespace(account=costs, dimension=650)
             topology = Topology.from_config(run.graph)
             door = Opening(config, really, topology, 0, work, store, shard_sha256=data, keystream=keystream)
-            door._sha256 = run_sha256(run)
+            door.sha256 = run_sha256(run)
             door.held()
             k, head = self.heads.get(run_id, (-1, b""))
             if head and store.head_after(run_id, k) != head:
