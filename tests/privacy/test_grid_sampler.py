@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from dpgt_node.privacy.laws import compiled, grid, grid_sampler
 from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
 from dpgt_node.privacy.laws.grid_sampler import CHUNK, GridLaplaceSampler, Scratch, kernel, read
 from dpgt_node.privacy.laws.keystream import CtrStream
-from dpgt_node.privacy.laws.sampler import LaplaceSampler
+from dpgt_node.privacy.laws.noise import Sampler
+from dpgt_node.privacy.laws.sampler import Ahead, LaplaceSampler
 from tests.oracles import grid as oracle
 from tests.states import Agent, step_x, step_y
 
@@ -335,20 +337,34 @@ class Held(Recorded):
 
     def __init__(self, first: bytes, then: CtrStream | None = None) -> None:
         super().__init__(first, then)
-        self.ahead: dict[int, grid_sampler.Ahead] = {}
+        self.ahead: dict[Any, Ahead] = {}
 
-    def held(self) -> dict[int, grid_sampler.Ahead]:
+    def held(self) -> dict[Any, Ahead]:
         return self.ahead
 
 
+@pytest.mark.parametrize(
+    ("sampler", "nbytes"), [(GridLaplaceSampler(compiled=False), 12), (GaussianSampler(compiled=False), 8)]
+)
 @pytest.mark.parametrize(("d", "vectors"), [(1, 128), (100, 128), (1024, 16)])
-def test_a_daemon_draws_the_noise_of_many_short_vectors_at_once(d: int, vectors: int) -> None:
-    held, sampler = Held(b"", stream(24)), GridLaplaceSampler(compiled=False)
+def test_a_daemon_draws_the_noise_of_many_short_vectors_at_once(
+    d: int, vectors: int, sampler: Sampler, nbytes: int
+) -> None:
+    held = Held(b"", stream(24))
     for _ in range(vectors):
         sampler.perturb(np.zeros(d), 1.0, held)
-        assert held.taken == vectors * 12 * d
+        assert held.taken == vectors * nbytes * d
     sampler.perturb(np.zeros(d), 1.0, held)
-    assert held.taken == 2 * vectors * 12 * d
+    assert held.taken == 2 * vectors * nbytes * d
+
+
+@pytest.mark.parametrize("sampler", [GridLaplaceSampler(compiled=False), GaussianSampler(compiled=False)])
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_a_value_beyond_the_range_is_clipped_however_small_or_large_its_square(sampler: Sampler, scale: float) -> None:
+    before = sampler.clipped
+    noisy = sampler.perturb(np.array([scale * 1e30, 0.0]), scale, Held(b"", stream(24)))
+    assert sampler.clipped == before + 1
+    assert abs(noisy[0] / sampler.range(scale) - 1.0) < 0.01
 
 
 @pytest.mark.parametrize("kind", [Recorded, Held])

@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgt_node.errors import ConfigError, ExitCode
-from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler, ahead
+from dpgt_node.privacy.laws.gaussian_sampler import GaussianSampler
+from dpgt_node.privacy.laws.grid_sampler import GridLaplaceSampler
 from dpgt_node.privacy.laws.keystream import AesCtrKeystream, CtrStream, TestKeystream, _ForkGuard
+from dpgt_node.privacy.laws.noise import ByteStream, Sampler
+from dpgt_node.privacy.laws.sampler import ahead
 
 KEY = bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
 COUNTER = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")
@@ -150,9 +153,8 @@ def test_a_real_fork():
     assert mine == its, "this checker can see a keystream without the guard"
 
 
-def noise_ahead(keystream: AesCtrKeystream, sampler: GridLaplaceSampler, count: int) -> list[bytes]:
+def noise_of(stream: ByteStream, sampler: Sampler, count: int) -> list[bytes]:
     """Of so many vectors of 5 coordinates, under scales of their own."""
-    stream = keystream.stream(0, "X")
     return [sampler.perturb(np.full(5, float(i)), 1.0 + i, stream).tobytes() for i in range(count)]
 
 
@@ -161,17 +163,16 @@ class KeepsWhatItHeld(_ForkGuard):
         return self._held
 
 
-def test_noise_that_was_drawn_ahead_is_that_of_its_turn_and_stays_in_its_process():
+@pytest.mark.parametrize("sampler", [GridLaplaceSampler(compiled=False), GaussianSampler(compiled=False)])
+def test_noise_that_was_drawn_ahead_is_that_of_its_turn_and_stays_in_its_process(sampler: Sampler) -> None:
     """As many vectors as make three batches; then the process forks with half a batch unused."""
-    process, sampler = [100], GridLaplaceSampler(compiled=False)
+    process, count = [100], 2 * ahead(5) + ahead(5) // 2
     keystream = AesCtrKeystream(KEY, COUNTER, rekey=lambda: (b"k" * 16, b"n" * 16), process=lambda: process[0])
-    one_by_one = noise_ahead(AesCtrKeystream(KEY, COUNTER), sampler, 2 * ahead(5) + ahead(5) // 2)
-    assert noise_ahead(keystream, sampler, 2 * ahead(5) + ahead(5) // 2) == one_by_one
-    fresh = noise_ahead(AesCtrKeystream(b"k" * 16, b"n" * 16), sampler, 3)
+    assert noise_of(keystream.stream(0, "X"), sampler, count) == noise_of(CtrStream(KEY, COUNTER), sampler, count)
+    fresh = noise_of(CtrStream(b"k" * 16, b"n" * 16), sampler, 3)
     process[0] = 101
-    assert noise_ahead(keystream, sampler, 3) == fresh
-    mutant = AesCtrKeystream(KEY, COUNTER, rekey=lambda: (b"k" * 16, b"n" * 16), process=lambda: process[0])
-    mutant._stream = KeepsWhatItHeld(CtrStream(KEY, COUNTER), lambda: (b"k" * 16, b"n" * 16), lambda: process[0])
-    noise_ahead(mutant, sampler, 3)
+    assert noise_of(keystream.stream(0, "X"), sampler, 3) == fresh
+    mutant = KeepsWhatItHeld(CtrStream(KEY, COUNTER), lambda: (b"k" * 16, b"n" * 16), lambda: process[0])
+    noise_of(mutant, sampler, 3)
     process[0] = 102
-    assert noise_ahead(mutant, sampler, 3) != fresh, "this checker can see noise that two processes use"
+    assert noise_of(mutant, sampler, 3) != fresh, "this checker can see noise that two processes use"

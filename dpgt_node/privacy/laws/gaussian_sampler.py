@@ -8,7 +8,8 @@ Z is the normal quantile of a uniform number whose first 64 bits are drawn at on
 where the sum lies within 2^-24 of an edge of a cell, or far out in a tail, integer arithmetic decides, with more bits
 if 64 are too few.  That happens to one coordinate in seven million.  So the result does not depend on the machine's
 mathematical library as long as its normal quantile is right to 2^-33, a hundred thousand times its actual error.
-Nor does it depend on who proposes: see gaussian_proposal.py.
+Nor does it depend on who proposes: see gaussian_proposal.py.  In a daemon Z of several short vectors is proposed at
+once (``sampler.ahead``), each used once; it is in the memory of the process that drew it and nowhere else.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dpgt_node.privacy.laws.gaussian_proposal import (
 )
 from dpgt_node.privacy.laws.grid import check_scale
 from dpgt_node.privacy.laws.noise import ByteStream, Shared, SharedPair
-from dpgt_node.privacy.laws.sampler import U64, rows_of_words, words
+from dpgt_node.privacy.laws.sampler import U64, held_by, next_row, rows_of_words, surely_within, words
 from dpgt_node.types import F64, I64
 
 CHUNK: Final = 1 << 14  # part of the definition of the bits
@@ -71,7 +72,12 @@ class GaussianSampler:
         Coordinates beyond ``range(scale)`` are clipped to it and counted in ``clipped``.  Raises ValueError for values
         that are not finite and for scales outside 1e-290..1e290.
         """
-        return self.perturb_shared(private, scale, stream, (), 0)
+        held = held_by(stream, private.size)
+        if held is None or self._kernel.of(private.size) is not None:
+            return self.perturb_shared(private, scale, stream, (), 0)
+        check_scale(scale)
+        w, proposed = next_row(held, _drawn_ahead, stream, private.size)
+        return _on_grid(self._decided(private, np.array(scale), w, (stream,), proposed=proposed), scale)
 
     def perturb_shared(self, private: F64, scale: float, stream: ByteStream, shared: Sequence[Shared], r: int) -> F64:
         """``private`` + N(0, scale^2) + the sum of +-``r`` ``scale`` times a normal number of every shared stream.
@@ -165,16 +171,24 @@ class GaussianSampler:
             own = scale.reshape(-1)[row] if scale.size > 1 else scale
             into.reshape(-1)[left] = self._decided(rows.reshape(-1)[left], own, w.reshape(-1)[left], streams, row)
 
-    def _decided(self, private: F64, scale: F64, w: U64, streams: Sequence[ByteStream], row: I64 | None = None) -> F64:
-        """j of every coordinate; ``row`` (private.size,): whose stream it continues in, None: they lie in order."""
-        if not np.isfinite(private).all():
-            raise ValueError("a private value is not finite: no noise was added")
+    def _decided(
+        self,
+        private: F64,
+        scale: F64,
+        w: U64,
+        streams: Sequence[ByteStream],
+        row: I64 | None = None,
+        proposed: F64 | None = None,
+    ) -> F64:
+        """j of every coordinate; ``row`` (private.size,): whose stream it continues in, None: they lie in order.
+        ``proposed``: of ``w``, where it is known.
+        """
         g, limit = scale / CELLS, scale * (LIMIT_CELLS / CELLS)  # both exact
-        v = np.clip(private, -limit, limit)
-        self.clipped += int(np.count_nonzero(v != private))
+        short = private.ndim == 1 and scale.ndim == 0
+        v = private if short and surely_within(private, float(limit)) else self._clipped(private, limit)
         low = w & _LOW63
         cells = v / g
-        cells += CELLS * np.copysign(_quantile(low), (w >> _SIGN).astype(np.float64) - 0.5)
+        cells += _proposed(w) if proposed is None else proposed
         j = np.floor(cells)
         cells -= j
         doubtful = (cells < MARGIN) | (cells > 1.0 - MARGIN) | (low < _TAIL)
@@ -183,6 +197,13 @@ class GaussianSampler:
             own = float(np.broadcast_to(scale, v.shape).flat[at])
             j.flat[at] = exact_cell(float(v.flat[at]), own, int(j.flat[at]), int(w.flat[at]), stream)
         return np.asarray(j)
+
+    def _clipped(self, private: F64, limit: F64) -> F64:
+        if not np.isfinite(private).all():
+            raise ValueError("a private value is not finite: no noise was added")
+        v = np.clip(private, -limit, limit)
+        self.clipped += int(np.count_nonzero(v != private))
+        return v
 
     def _scratch_for(self, n: int) -> Scratch:
         if self._scratch.n < n:
@@ -207,6 +228,17 @@ def _on_grid(cells: F64, scale: float | F64) -> F64:
     cells += 0.5
     cells *= scale / CELLS
     return cells
+
+
+def _proposed(w: U64) -> F64:
+    """256 Z of every word, in floating point."""
+    return np.asarray(CELLS * np.copysign(_quantile(w & _LOW63), (w >> _SIGN).astype(np.float64) - 0.5))
+
+
+def _drawn_ahead(stream: ByteStream, n: int, d: int) -> tuple[U64, F64]:
+    """Words and what they propose for the next ``n`` vectors (n, d), as if each were drawn in its turn."""
+    w = words(stream, n * d).reshape(n, d)
+    return w, _proposed(w)
 
 
 def _quantile(low: np.ndarray[tuple[int, ...], np.dtype[np.uint64]]) -> F64:

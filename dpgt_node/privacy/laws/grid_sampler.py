@@ -4,15 +4,14 @@ A coordinate takes 96 bits: a 64-bit word (the top 24 give lo, the low 40 round)
 the low 31 give hi, the top bit the sign).  All-zero 31 bits, one coordinate in 2^31, continue in further words.  The
 words of up to ``CHUNK`` coordinates come first, then their short words, then the continuations in order.
 
-What a short vector is perturbed with does not depend on it: in a daemon the noise of several (``ahead``) is drawn at
-once, each used once.  It is in the memory of the process that drew it and nowhere else.
+What a short vector is perturbed with does not depend on it: in a daemon the noise of several (``sampler.ahead``) is
+drawn at once, each used once.  It is in the memory of the process that drew it and nowhere else.
 
 Every step is integer arithmetic or one correctly rounded division, so all machines and both paths draw the same bits.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,15 +21,12 @@ import numpy.typing as npt
 from dpgt_node.privacy.laws import grid
 from dpgt_node.privacy.laws.compiled import Code, Loop, fixed
 from dpgt_node.privacy.laws.noise import ByteStream
-from dpgt_node.privacy.laws.sampler import take_rows, words
+from dpgt_node.privacy.laws.sampler import AHEAD_BELOW, held_by, next_row, surely_within, take_rows, words
 from dpgt_node.types import F64, I64
 
 I32 = npt.NDArray[np.int32]
 
 CHUNK: Final = 1 << 15  # part of the definition of the bits
-AHEAD: Final = 1 << 14  # coordinates whose noise is drawn at once
-AHEAD_BELOW: Final = 1 << 10  # coordinates of a vector; above, a pass over one is as cheap
-_AHEAD_VECTORS: Final = 128  # at most: with more of them, drawing is cheap beside using what was drawn
 _CALL: Final = 1 << 8  # coordinates from which on a row is worth a call of a compiled loop
 SPARE: Final = 15  # bytes that a stream's read_into may scribble over
 _LIMIT: Final = float(grid.LIMIT_CELLS << grid.FRACTION_BITS)
@@ -161,27 +157,13 @@ def continue_hi(stream: ByteStream) -> int:
     return hi + (word & -word).bit_length() - 1
 
 
-def ahead(d: int) -> int:
-    """Of how many vectors of ``d`` coordinates the noise is drawn at once."""
-    return min(_AHEAD_VECTORS, AHEAD // d)
-
-
-class Ahead:
-    """The random part of the next ``ahead(d)`` vectors of ``d`` coordinates, as if each were drawn in its turn."""
-
-    __slots__ = ("_low", "_next", "_noise")
-
-    def __init__(self, stream: ByteStream, d: int) -> None:
-        streams = (stream,) * ahead(d)
-        a, b = read_rows(streams, d)
-        self._noise = (cells(Scratch(a.size), a, b, streams) + 0.5).reshape(-1, d)
-        self._low = (a & _LOW40).reshape(-1, d)
-        self._next = 0
-
-    def take(self) -> tuple[I64, F64] | None:
-        """U (units of 2^-40 cells) and N + 1/2 of one vector, which nobody gets again; None: all were taken."""
-        row, self._next = self._next, self._next + 1
-        return (self._low[row], self._noise[row]) if row < len(self._low) else None
+def drawn_ahead(stream: ByteStream, n: int, d: int) -> tuple[I64, F64]:
+    """U (units of 2^-40 cells) and N + 1/2 of the next ``n`` vectors (n, d), as if each were drawn in its turn."""
+    streams = (stream,) * n
+    a, b = read_rows(streams, d)
+    noise = np.add(cells(Scratch(a.size), a, b, streams), 0.5, dtype=np.float64)
+    low: I64 = a & _LOW40
+    return low.reshape(n, d), noise.reshape(n, d)
 
 
 class GridLaplaceSampler:
@@ -213,9 +195,10 @@ class GridLaplaceSampler:
         that are not finite and for scales outside 1e-290..1e290.
         """
         g = grid.cell(scale)
-        held = getattr(stream, "held", None)
-        if held is not None and 0 < private.size <= AHEAD_BELOW and not self._compiled:
-            return self._perturb_ahead(private, g, stream, held())
+        held = None if self._compiled else held_by(stream, private.size)
+        if held is not None:
+            drawn = next_row(held, drawn_ahead, stream, private.size)
+            return self._perturb_ahead(private, g, *drawn)
         out = np.empty(private.size)
         s = self._scratch_for(min(private.size, CHUNK))
         fast = self._kernel.of(private.size)
@@ -259,19 +242,9 @@ class GridLaplaceSampler:
                 return
         self._chunk(v, g, a, b, s, (stream,), out)
 
-    def _perturb_ahead(self, private: F64, g: float, stream: ByteStream, held: dict[int, Ahead]) -> F64:
-        d = private.size
-        ahead = held.get(d)
-        taken = None if ahead is None else ahead.take()
-        if taken is None:
-            ahead = held[d] = Ahead(stream, d)
-            taken = ahead.take()
-            assert taken is not None
-        low, noise = taken
-        out, unit = np.empty(d), g * 2.0**-grid.FRACTION_BITS
-        reach = 0.5 * _LIMIT * unit
-        # No number is larger than the root of this sum, give or take its rounding: then none is clipped.
-        if private.dot(private) <= reach * reach < math.inf:
+    def _perturb_ahead(self, private: F64, g: float, low: I64, noise: F64) -> F64:
+        out, unit = np.empty(private.size), g * 2.0**-grid.FRACTION_BITS
+        if surely_within(private, _LIMIT * unit):
             np.divide(private, unit, out=out)
         else:
             self._quantised(private, g, out)

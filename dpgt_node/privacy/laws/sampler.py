@@ -9,8 +9,9 @@ for the ideal real-valued mechanism only.  :mod:`dpgt_node.privacy.laws.grid_sam
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,10 @@ U64 = npt.NDArray[np.uint64]
 CHUNK = 1 << 14  # words a pass: 128 KiB, so that the scratch arrays stay in the second-level cache
 _SIGN = np.uint64(63)
 _LOW = np.uint64(11)
+AHEAD = 1 << 14  # coordinates whose noise is drawn at once
+AHEAD_BELOW = 1 << 10  # coordinates of a vector; above, a pass over one is as cheap
+_AHEAD_VECTORS = 128  # at most: with more of them, drawing is cheap beside using what was drawn
+_SQUARES = 1e-150, 1e150  # between them squares are neither 0 nor infinite
 
 
 def words(stream: ByteStream, count: int) -> U64:
@@ -40,6 +45,55 @@ def take_rows(streams: Sequence[ByteStream], nbytes: int) -> bytes:
 def rows_of_words(streams: Sequence[ByteStream], d: int) -> U64:
     """The next ``d`` words of every stream: (streams, d), read-only."""
     return np.frombuffer(take_rows(streams, 8 * d), dtype="<u8").reshape(len(streams), d)
+
+
+def ahead(d: int) -> int:
+    """Of how many vectors of ``d`` coordinates the noise is drawn at once."""
+    return min(_AHEAD_VECTORS, AHEAD // d)
+
+
+class Ahead:
+    """What was drawn for the next vectors of one length: the rows of ``drawn``, of which nobody gets one again."""
+
+    __slots__ = ("_drawn", "_next")
+
+    def __init__(self, drawn: Sequence[npt.NDArray[Any]]) -> None:
+        self._drawn, self._next = drawn, 0
+
+    def take(self) -> list[npt.NDArray[Any]] | None:
+        """The next row of each; None: all were taken."""
+        row, self._next = self._next, self._next + 1
+        return [one[row] for one in self._drawn] if row < len(self._drawn[0]) else None
+
+
+Draw = Callable[[ByteStream, int, int], Sequence[npt.NDArray[Any]]]
+"""``draw(stream, n, d)``: what belongs to the next n vectors of d coordinates, rows (n, d)."""
+
+
+def held_by(stream: ByteStream, d: int) -> dict[tuple[Draw, int], Ahead] | None:
+    """Where a daemon's ``stream`` keeps what was drawn ahead; None: it draws each vector (d,) in its turn."""
+    held = getattr(stream, "held", None)
+    return None if held is None or not 0 < d <= AHEAD_BELOW else held()
+
+
+def next_row(held: dict[tuple[Draw, int], Ahead], draw: Draw, stream: ByteStream, d: int) -> Any:
+    """What ``draw`` drew for the next vector (d,); it draws for ``ahead(d)`` of them where none is left."""
+    found = held.get((draw, d))
+    row = None if found is None else found.take()
+    if row is None:
+        found = held[draw, d] = Ahead(draw(stream, ahead(d), d))
+        row = found.take()
+    return row
+
+
+def surely_within(private: F64, limit: float) -> bool:
+    """Whether one look at a vector (d,) says that all is finite and far from ``limit``; False: that look does not tell.
+
+    No number is larger than the root of the sum of squares, give or take its rounding.  Where that overflows, numpy
+    warns unless told otherwise.
+    """
+    least, most = _SQUARES
+    return least < limit < most and bool(private.dot(private) <= 0.25 * limit * limit)
 
 
 def unit_uniform(w: U64) -> F64:
