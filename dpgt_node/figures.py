@@ -42,6 +42,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.0f}" if 10**digits - 0.5 <= abs(value) < _LONG else f"{value:.{digits}g}"
 
 
+def percent(share: float | None) -> str:
+    """``61.7 %`` of 0.617, three digits; a dash where there is no value."""
+    return "–" if share is None or math.isnan(share) else f"{100.0 * share:.3g} %"
+
+
 def some(names: Sequence[str], most: int = 3) -> str:
     """``agent-3, agent-7, agent-9 and 18 more``: the first ``most`` of the names, or all where they are no more."""
     rest = len(names) - most

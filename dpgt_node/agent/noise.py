@@ -116,27 +116,30 @@ def check_range(run: RunConfig, topology: Topology, schedule: Schedule, agent: i
     for stream in accounted.noised:
         by_round = _covered if accounted.constant_steps else _covered_by_round
         pairs = by_round(run, topology, schedule, agent, stream, 2.0 * clip)
-        scale, largest = min(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else float("inf"))
+        scale, largest, first = min(pairs, key=lambda pair: pair[0] / pair[1] if pair[1] else float("inf"))
         reach = sampler.range(scale) if scale > 0.0 else float("inf")
         if reach < largest:
             key = "noise.scale_zeta" if stream == "X" else "noise.scale_eta"
+            grown = f" ({first:g} in round 0; they add up over {run.K + 1:,} rounds)" if largest > first else ""
             message = (
-                f"scale {scale:g} reaches {reach:g}, but values of up to {largest:g} may have to be covered: "
-                "take a larger scale or a smaller clip"
+                f"scale {scale:g} reaches {reach:g}, but values of up to {largest:g} may have to be covered{grown}: "
+                f"take a larger scale or a smaller clip{', or fewer rounds' if grown else ''}"
             )
             problems.append(Problem("run file", key, message))
     if problems:
         raise ConfigError(problems)
 
 
-Covered = Iterable[tuple[float, float]]
-"""(scale, the largest magnitude it may have to cover) of some rounds, the tightest among them."""
+Covered = Iterable[tuple[float, float, float]]
+"""(scale, the largest magnitude it may have to cover, that of round 0) of some rounds, the tightest among them."""
 
 
 def _covered(run: RunConfig, topology: Topology, schedule: Schedule, agent: int, stream: Stream, C: float) -> Covered:
     a = float(steps_of(run, topology, schedule)[0][agent])
-    most = C if stream != "X" else schedule.gamma * C * min(1.0 / a if a > 0 else float("inf"), schedule.K + 1.0)
-    return {(schedule.sigma(stream, agent, k), schedule.share(k) * most) for k in _telling(schedule)}
+    first = C if stream != "X" else schedule.gamma * C
+    most = first if stream != "X" else first * min(1.0 / a if a > 0 else float("inf"), schedule.K + 1.0)
+    shares = {(schedule.sigma(stream, agent, k), schedule.share(k)) for k in _telling(schedule)}
+    return {(sigma, share * most, share * first) for sigma, share in shares}
 
 
 def _covered_by_round(
@@ -146,7 +149,7 @@ def _covered_by_round(
     if bounds is None:
         raise Broken("a run that clips has bounds")
     norms = bounds.norm_x if stream == "X" else bounds.norm_y
-    return [(schedule.sigma(stream, agent, k), float(norm)) for k, norm in enumerate(norms)]
+    return [(schedule.sigma(stream, agent, k), float(norm), float(norms[0])) for k, norm in enumerate(norms)]
 
 
 def _telling(schedule: Schedule) -> Sequence[int]:

@@ -295,19 +295,21 @@ def _check_noise_magnitudes(
                 section.problem(key, f"must be > 0 under scheme S2 (sigma = p^K), not {value!r}")
                 break
             if stream.kind == "constant":
-                logs = [math.log(value)] if value > 0.0 else []  # a value that is not has been named already
+                # A value that is not positive has been named already.
+                logs, grown = [math.log(value)] if value > 0.0 else [], ""
             elif kind == "S2":
-                logs = [iterations * math.log(value)]
+                logs, grown = [iterations * math.log(value)], f": it is p^K, and K = {iterations} iterations"
             else:
-                logs = [0.0, value * math.log1p(iterations)]
+                logs, grown = [0.0, value * math.log1p(iterations)], f": it is (k+1)^p in round k, up to {iterations}"
             ends = (0.0, -math.log(noise.decay)) if noise.decay is not None else (0.0,)
             factors = [math.log(noise.multiplier) + math.log(factor) for factor in noise.by_release or (1.0,)]
             times = [factor + end for factor in factors for end in ends]
             if wire == "float32" and any(log + more > _LOG_MAX_FLOAT32 for log in logs for more in times):
-                section.problem(key, f'{value!r} makes noise leave float32: runtime.wire_dtype = "float64"')
+                section.problem(key, f'{value!r} makes noise leave float32{grown}: runtime.wire_dtype = "float64"')
                 break
             if any(not _LOG_MIN_SCALE <= log + more <= _LOG_MAX_SCALE for log in logs for more in times):
                 section.problem(
-                    key, f"{value!r} (multiplier {noise.multiplier!r}) makes a noise scale leave 1e-290 .. 1e290"
+                    key,
+                    f"{value!r} (multiplier {noise.multiplier!r}) makes a noise scale leave 1e-290 .. 1e290{grown}",
                 )
                 break

@@ -49,6 +49,7 @@ class Quantity:
     """What an attack is judged by: ``keys`` of its findings, the first that is there; ``ends`` of its interval.
 
     ``guess``: what a guess reaches, a number or the key that has it.  ``least``: the smallest is the adversary's best.
+    ``share``: of 1, and read as a percentage.
     """
 
     words: str
@@ -56,23 +57,24 @@ class Quantity:
     ends: tuple[str, str] | None = None
     guess: float | str | None = None
     least: bool = False
+    share: bool = False
 
 
 _COSINES = ("likely", "smoothed", "fused", "B", "B_from_x")
 QUANTITIES: Mapping[str, Quantity] = {
     "gradients": Quantity("cosine with the true gradient", tuple(f"{name}_cosine" for name in _COSINES), guess=0.0),
-    "labels": Quantity("share of labels right", ("labels_right",), guess="guessing"),
+    "labels": Quantity("share of labels right", ("labels_right",), guess="guessing", share=True),
     "membership": Quantity("AUC: member or not", ("auc",), ("auc_low", "auc_high"), guess=0.5),
     "lira": Quantity("AUC: member or not", ("auc",), ("auc_low", "auc_high"), guess=0.5),
     "lira-model": Quantity("AUC: member or not", ("auc",), ("auc_low", "auc_high"), guess=0.5),
     "rmia": Quantity("AUC: member or not", ("auc",), ("auc_low", "auc_high"), guess=0.5),
     "population": Quantity("AUC: member or not", ("auc",), ("auc_low", "auc_high"), guess=0.5),
-    "properties": Quantity("share of its classes right", ("classes_right",), guess="guessing"),
+    "properties": Quantity("share of its classes right", ("classes_right",), guess="guessing", share=True),
     "inversion": Quantity("PSNR of pictures, dB", ("psnr_db",), guess="baseline_db"),
     "generator": Quantity("noise streams predicted", ("recovered",), guess=0.0),
     "reuse": Quantity("closest two noises, of what is expected", ("smallest",), least=True),
     "retries": Quantity("releases drawn again", ("that_differ",)),
-    "floats": Quantity("share of noise on the grid", ("on_grid",), least=True),
+    "floats": Quantity("share of noise on the grid", ("on_grid",), least=True, share=True),
     "traffic": Quantity("payloads read; sizes and times show", ("payloads_recovered",)),
 }
 
@@ -236,12 +238,13 @@ def _line(name: str, verdict: str, findings: Sequence[Mapping[str, Any]]) -> Lin
     agents = [str(one["agent"]) for one in findings if one["agent"]]
     whose, got = figures.some(list(dict.fromkeys(agents)), _NAMES_MAX) or "the run", _reached(name, verdict, findings)
     several = got.value is not None and got.agent and len(set(agents)) > 1
+    number = figures.percent if name in QUANTITIES and QUANTITIES[name].share else figures.number
     cells = (
         got.words or "–",
-        figures.number(got.value),
-        "–" if got.low is None or got.high is None else f"{figures.number(got.low)} to {figures.number(got.high)}",
-        figures.number(got.guess),
-        figures.number(got.predicted),
+        number(got.value),
+        "–" if got.low is None or got.high is None else f"{number(got.low)} to {number(got.high)}",
+        number(got.guess),
+        number(got.predicted),
         f"{whose}; value of {got.agent}" if several else whose,
     )
     return Line(name, verdict, VERDICTS[verdict], cells)

@@ -87,3 +87,13 @@ def test_noise_that_some_release_would_leave_is_refused(config: model.RunConfig,
     with pytest.raises(ConfigError) as refused:
         check(config)
     assert f"scale {scale:g} reaches {REACH * scale:g}, but values of up to {largest:g}" in str(refused.value)
+    assert "add up" not in str(refused.value), "of every round alike"
+
+
+def test_it_says_when_the_number_of_rounds_is_what_takes_a_value_out_of_reach() -> None:
+    config = run()
+    config = replace(config, algorithm=replace(config.algorithm, mechanism="paper"))
+    with pytest.raises(ConfigError) as refused:
+        check(config)
+    zeta = next(str(one) for one in refused.value.problems if one.key == "noise.scale_zeta")
+    assert "in round 0; they add up over 100 rounds): take a larger scale or a smaller clip, or fewer rounds" in zeta

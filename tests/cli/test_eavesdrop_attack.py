@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dpgt_node.adversary.attack import Options
+from dpgt_node.adversary.attack import Finding, Options
 from dpgt_node.cli import run as dpgt
-from dpgt_node.cli.eavesdrop.attack import Case, _number, render
+from dpgt_node.cli.eavesdrop.attack import Case
+from dpgt_node.cli.eavesdrop.attacked import _number, _rows, render
 from dpgt_node.config import RunConfig, to_toml
 from dpgt_node.wire.transcript import Transcript
 from tests.adversary.record import Play, play, run_of
@@ -271,3 +272,12 @@ def test_a_run_folder_takes_its_own_transcripts_only(
 )
 def test_a_count_is_written_in_full(value: float, said: str) -> None:
     assert _number(value) == said
+
+
+def test_shares_are_percentages_and_keys_that_say_too_little_are_words() -> None:
+    found = Finding("agent-1", "fails", {"labels_right": 0.617, "tpr_at_1_percent": 0.05, "copies": 122.0}, {}, "")
+    assert [" ".join(line.split()) for line in _rows(found)[2:]] == [
+        "labels_right 61.7 % -",
+        "tpr_at_1_percent 5 % -",
+        "times they were seen 122 -",
+    ]

@@ -175,7 +175,11 @@ BAD = [
     ({"noise.scale_eta": [0.1, 1e291, 0.1]}, "noise.scale_eta", "1e+291 (multiplier 1.0) makes"),
     ({"noise": {"p_zeta": 1, "scale_eta": 1e-200, "multiplier": 1e-100}}, "noise.scale_eta", "multiplier 1e-100"),
     ({"noise": {"p_zeta": 2, "scale_eta": 1, "multiplier": 1e289}}, "noise.p_zeta", "leave 1e-290"),
-    ({"noise": {"p_zeta": -300, "scale_eta": 1}, "scheme": S1}, "noise.p_zeta", "leave 1e-290"),
+    (
+        {"noise": {"p_zeta": -300, "scale_eta": 1}, "scheme": S1},
+        "noise.p_zeta",
+        "leave 1e-290",
+    ),
     ({"noise": {"p_zeta": 300, "scale_eta": 1}, "scheme": S1}, "noise.p_zeta", "leave 1e-290"),
     ({"noise.law": "cauchy"}, "noise.law", 'must be one of "laplace", "gaussian"'),
     ({"noise.multiplier": -1.0}, "noise.multiplier", "must be >= 0"),
@@ -377,3 +381,12 @@ def test_rows_that_are_right_are_not_blamed_for_rows_that_lack() -> None:
 def test_an_unknown_generator_hides_no_other_mistake() -> None:
     found = problems({"graph.R": {"generator": "Ring", "wieght": 2, "chord": [1, 2]}})
     assert [key for key, _ in found] == ["graph.R.generator", "graph.R.wieght"] and '"weight"' in found[1][1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"), [({}, "it is p^K, and K = "), ({"scheme": S1}, "it is (k+1)^p in round k, up to ")]
+)
+def test_a_scale_that_rounds_take_out_of_range_says_so(changes, why):
+    noise = {"p_zeta": 1e5, "scale_eta": 1}
+    ((_, message),) = problems({"noise": noise, "algorithm.iterations": 200, **changes})
+    assert f"makes a noise scale leave 1e-290 .. 1e290: {why}200" in message

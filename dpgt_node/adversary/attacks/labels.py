@@ -43,6 +43,7 @@ from dpgt_node.adversary.inference.fusion import least_squares
 from dpgt_node.adversary.inference.knowledge import TOYS, Samples, Softmax
 from dpgt_node.adversary.inference.observation import Observation
 from dpgt_node.adversary.membership.matched import AS_IT_IS, Clipping
+from dpgt_node.figures import percent
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64
 
@@ -76,7 +77,7 @@ class _Labels:
             findings.append(_one(observation, v, classes, public, truth, options, curves))
         right = mean([f.measured["labels_right"] for f in findings if f.measured["labels_right"] is not None])
         guess = mean([f.measured["guessing"] for f in findings if f.measured["guessing"] is not None])
-        told = "not measured" if right is None else f"{right:.3g} of all labels right (guessing: {guess:.3g})"
+        told = "not measured" if right is None else f"{percent(right)} of all labels right (guessing: {percent(guess)})"
         return result(self.name, told, findings, observation, curves=curves)
 
 

@@ -36,6 +36,7 @@ from dpgt_node.adversary.inference.dead_reckoning import gradient_points, point_
 from dpgt_node.adversary.inference.fusion import least_squares
 from dpgt_node.adversary.inference.knowledge import Samples, Softmax
 from dpgt_node.adversary.inference.observation import Observation
+from dpgt_node.figures import percent
 from dpgt_node.record.truth import Truth
 from dpgt_node.types import F64
 
@@ -74,7 +75,7 @@ class _Properties:
         text = f"the classes of {right} of {len(told)} agents are right" if told else "not measured"
         share, guess = (mean([x for f in told if (x := f.measured.get(key)) is not None]) for key in _SHARES)
         if share is not None and guess is not None:
-            text += f", {share:.3g} of them on the average (guessing: {guess:.3g})"
+            text += f", {percent(share)} of them on the average (guessing: {percent(guess)})"
         if slowest is not None:
             text += f", of all of them from round {int(slowest)} on"
         return result(self.name, text, findings, observation, curves=curves)
