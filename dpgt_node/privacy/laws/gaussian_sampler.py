@@ -181,11 +181,11 @@ class GaussianSampler:
         proposed: F64 | None = None,
     ) -> F64:
         """j of every coordinate; ``row`` (private.size,): whose stream it continues in, None: they lie in order.
-        ``proposed``: of ``w``, where it is known.
+        ``proposed``: of ``w``, where it is known; of one vector (d,) alone.
         """
         g, limit = scale / CELLS, scale * (LIMIT_CELLS / CELLS)  # both exact
-        short = private.ndim == 1 and scale.ndim == 0
-        v = private if short and surely_within(private, float(limit)) else self._clipped(private, limit)
+        within = proposed is not None and surely_within(private, float(limit))  # as in a daemon's round
+        v = private if within else self._clipped(private, limit)
         low = w & _LOW63
         cells = v / g
         cells += _proposed(w) if proposed is None else proposed
