@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 REPORT_FILE = "report.html"
 UNFINISHED = "unfinished"
 OPEN_LINES_MAX = 90
+LIST_LINES_MAX = 200
 LISTED_MAX = 12
 
 
@@ -198,7 +200,7 @@ def render(
     """
     worst = text.worst_agent(summary.agents)
     highlighted = worst.name if worst is not None else None
-    run_file = [_line(line) for line in run_text.strip().splitlines()]
+    whole = run_text.strip().splitlines()
     found = None if attacks is None else adversary_html.section(attacks)
     disputes = disputes_html.section(summary)
     return rendered(
@@ -223,8 +225,9 @@ def render(
             "audit": None if audit is None else audit_html.section(audit),
             "phases": _phases(run, phases, summary.rounds),
             "agents": _agents(run, summary, worst, rivals),
-            "run_file": run_file,
-            "run_file_open": len(run_file) <= OPEN_LINES_MAX,
+            "run_file": _shortened(whole),
+            "run_file_lines": len(whole),
+            "run_file_open": len(whole) <= OPEN_LINES_MAX,
         },
     )
 
@@ -362,6 +365,18 @@ def _agents(run: RunConfig, summary: Summary, worst: AgentSummary | None, rivals
     note += " Payloads stored count whether or not anybody receives them."
     note += f" {text.SENT_IN_PART}" if text.sent_in_part(summary, *summary.agents) else ""
     return AgentTable(many, heads, rows, note)
+
+
+def _shortened(lines: Sequence[str]) -> list[Line]:
+    """Lines of run.toml; of the items of a long list the first few, and how many more there are."""
+    shown = list[Line]()
+    for items, group in groupby(lines, lambda line: line[:1].isspace()):
+        run = list(group)
+        few = run[:LISTED_MAX] if items and len(run) > LIST_LINES_MAX else run
+        shown += map(_line, few)
+        if len(few) < len(run):
+            shown.append(Line(rest=f"    … and {len(run) - len(few):,} more"))
+    return shown
 
 
 def _line(line: str) -> Line:

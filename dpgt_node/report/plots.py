@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Sized
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -32,7 +33,7 @@ RING = 1.4
 """Of the ring around a common root, in radii of an agent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Curves:
     """One chart: ``series`` maps an agent's name to its values by k; only finite values are drawn.
 
@@ -49,9 +50,9 @@ class Curves:
 
     def drawable(self) -> bool:
         """Whether there is any point to draw."""
-        return bool(self._clean())
+        return bool(self._clean)
 
-    @property
+    @cached_property
     def logarithmic(self) -> bool:
         """Whether the values span enough decades for the log scale that was asked for."""
         if self.scale != "log":
@@ -59,6 +60,7 @@ class Curves:
         values = [v for points in self.series.values() for v in points.values() if math.isfinite(v) and v > 0]
         return bool(values) and max(values) > LOG_SPAN_MIN * min(values)
 
+    @cached_property
     def _clean(self) -> dict[str, dict[float, float]]:
         """The points that can be drawn, of the agents that have any."""
         above = 0.0 if self.logarithmic else -math.inf
@@ -76,7 +78,7 @@ class Curves:
         with svg.style(self.key):
             figure = Figure(figsize=(5.6, 2.7), layout="constrained")
             axes = figure.add_subplot()
-            clean = self._clean()
+            clean = self._clean
             if len(self.series) <= svg.SERIES_MAX:
                 self._lines(axes, clean, titles)
             else:

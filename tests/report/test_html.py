@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+from collections.abc import ItemsView
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from dpgt_node.record.phases import PhaseRow
 from dpgt_node.record.summary import PrivacySummary, Summary, write_summary
 from dpgt_node.report import rendering, text
 from dpgt_node.report.html import build_report, render, summary_so_far
+from dpgt_node.report.plots import Curves
 from tests.report.page import Page, reaches_out
 from tests.report.synthetic import digits_run, rows_of, summary_of
 
@@ -449,6 +451,30 @@ def test_hundred_agents(tmp_path: Path) -> None:
     assert page.tags.count("tr") == 101 + 7 and "root of both: all 100 agents" in page.of("li")
     assert re.findall(r"<tr[^>]*>", page.source.split("<h2>Agents")[1])[1] == '<tr class="worst">'
     assert '<details class="card">' in page.source, "a run file of hundreds of lines starts closed"
+
+
+def test_of_a_long_list_in_the_run_file_the_first_items_are_shown() -> None:
+    run = digits_run()
+    edges = [f"    [{i}, {i % 7 + 1}, 0.5]," for i in range(1, 302)]
+    written = "\n".join(["name = 1", "[graph]", "agents = [", "    1,", "]", "R = [", *edges, "]", "[data]", "a = 1"])
+    page = page_of(run, rows_of(run), run_text=written)
+    shown = re.sub("<[^>]+>", "", page.source.split("<pre>")[1].split("</pre>")[0])
+    assert shown.split("\n") == [*written.split("\n")[:6], *edges[:12], "    … and 289 more", "]", "[data]", "a = 1"]
+    assert "310 lines; long lists are cut short here" in page.words()
+
+
+def test_a_chart_goes_through_its_points_once() -> None:
+    seen = 0
+
+    class Counted(dict[float, float]):
+        def items(self) -> ItemsView[float, float]:
+            nonlocal seen
+            seen += 1
+            return super().items()
+
+    curves = Curves("a", "A", "log", {"one": Counted({0.0: 1.0, 1.0: 1e6})})
+    assert curves.drawable() and curves.drawable() and curves.logarithmic
+    assert "<svg" in curves.draw() and seen == 1
 
 
 def test_one_agent() -> None:
