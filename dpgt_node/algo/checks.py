@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final, Literal
 
+from dpgt_node import figures
 from dpgt_node.values import dataclass
 
 Relation = Literal["<", "<=", ">", ">=", "="]
@@ -96,13 +97,12 @@ def worst(
     sign = 1.0 if relation in ("<", "<=") else -1.0
     tight = max(range(len(names)), key=lambda i: _margin(sign, lhs[i], rhs[i]))
     row = Check(name, not failing, lhs[tight], rhs[tight], relation, "", hard)
-    return row.noted(f"fails: {listed(failing)}" if failing else "").noted(note)
+    return row.noted(f"fails: {listed(failing, len(names))}" if failing else "").noted(note)
 
 
-def listed(names: Sequence[str], most: int = 20) -> str:
-    """``names`` as text, cut after ``most``."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+def listed(names: Sequence[str], of: int = 0) -> str:
+    """``names`` as text, the first few of them; ``all 2,000 agents`` where there are ``of`` and all are concerned."""
+    return f"all {of:,} agents" if len(names) == of > _NAMED else figures.some(names, _NAMED)
 
 
 def conjunction(name: str, rows: Sequence[Check], *, note: str = "") -> Check:
@@ -113,6 +113,9 @@ def conjunction(name: str, rows: Sequence[Check], *, note: str = "") -> Check:
     row = row.noted(f"fails in {failing}" if failing else "").noted(f"unknown in {unknown}" if unknown else "")
     return row.noted(note)
 
+
+_NAMED: Final = 5
+"""So many agents are named in a note."""
 
 _OF_EIGENVALUES: Final = ("Re(w)", "rho(", "r1 ", "r2 ", "least real part")
 """What a row's name says when its sides rest on eigenvalues, or on the contraction rates that follow from them."""

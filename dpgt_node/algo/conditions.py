@@ -177,7 +177,7 @@ def theorem4_rows(f: Facts, s: model.SchemeS1) -> list[Check]:
         lowest = min(decimal(v) for v in p)
         row = compare_decimals(name, rest + min(lowest - 1, zero), ">", 0, note=f.noise_note)
         quiet = [n for n, v in zip(f.topology.names, p, strict=True) if rest + min(decimal(v) - 1, zero) <= 0]
-        rows.append(_judged_as_written(f, row.noted(f"fails: {listed(quiet)}" if quiet else "")))
+        rows.append(_judged_as_written(f, row.noted(f"fails: {listed(quiet, len(f.topology.names))}" if quiet else "")))
     return rows + _step_rows("Theorem 4", f, ("a1", s.a1), ("a2", s.a2))
 
 
@@ -297,7 +297,7 @@ def _judged_as_written(f: Facts, row: Check) -> Check:
 
 def _too_loud(f: Facts, p: tuple[float, ...] | None, limit: float) -> str:
     loud = [n for n, v in zip(f.topology.names, p or (), strict=False) if v > max(limit, 0.0) and v > 0.0]
-    return f"allows exponents up to {limit:.4g}; above it: {listed(loud)}" if loud else ""
+    return f"allows exponents up to {limit:.4g}; above it: {listed(loud, len(f.topology.names))}" if loud else ""
 
 
 def _r(f: Facts) -> tuple[float, float]:

@@ -363,6 +363,10 @@ def test_worst_shows_the_agent_nearest_to_failing() -> None:
     tight = worst("c", "abc", [1.0, 5.0, 3.0], "<", [9.0, 5.5, math.inf])
     assert (tight.passed, tight.lhs, tight.rhs, tight.note) == (True, 5.0, 5.5, "")
     assert worst("c", "ab", [1.0, 2.0], ">=", [1.5, 1.5]).note == "fails: a"
+    many = [f"agent-{i}" for i in range(2000)]
+    assert worst("c", many, [1.0] * 2000, ">=", [1.5] * 2000).note == "fails: all 2,000 agents"
+    but_one = worst("c", many, [2.0] + [1.0] * 1999, ">=", [1.5] * 2000).note
+    assert but_one == "fails: agent-1, agent-2, agent-3, agent-4, agent-5 and 1,994 more"
 
 
 def test_demo_graph_facts() -> None:

@@ -8,6 +8,8 @@ import pytest
 import tomli_w
 
 from dpgt_node import cli
+from dpgt_node.algo.checks import Check
+from dpgt_node.cli.checking.brief import _condition
 from dpgt_node.config import demo_toml
 from tests.cli import documents
 from tests.e2e.processes import quadratic
@@ -63,6 +65,18 @@ def test_text_shows_every_row_its_sides_and_the_label(demo: Path, capsys: pytest
     # Never a bare epsilon: adjacency, delta and mechanism with it, and a reason for every accountant without a value.
     assert "C = 80 (L1), enforced by clipping; delta = 1e-05" in text and "mechanism paper, laplace noise" in text
     assert text.count("  no value: ") == 4
+    conditions = text.partition("\nConditions\n")[2].partition("\n\n")[0].splitlines()
+    assert len(conditions) >= len(document["checks"]) and max(map(len, conditions)) <= 80
+    assert max(len(line) for line in text.splitlines() if "──" in line or " MB " in line) <= 80
+
+
+def test_a_long_remark_is_said_once_and_who_fails_each_time() -> None:
+    said: set[str] = set()
+    remark = "a constant scale counts as p = 1 in p^K: it does not fall as K grows"
+    rows = [Check(f"row {i}", False, 1.0, 1.0, "<", f"fails: all 60 agents; {remark}") for i in range(2)]
+    first, second = (" ".join(" ".join(part.split()) for part in _condition(row, said)) for row in rows)
+    assert first == f"FAILS row 0: 1 < 1 (fails: all 60 agents; {remark})"
+    assert second == "FAILS row 1: 1 < 1 (fails: all 60 agents)"
 
 
 def test_what_fails_comes_first_in_80_columns(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from dpgt_node.runtime.disk import DiskNeed
 
 _OPEN_MAX = 3
+_REMARK = 20
+"""A remark of so many characters is said once, but for who fails."""
 _MORE = "All conditions, tables and figures: the same command with --all"
 
 
@@ -42,7 +44,8 @@ def brief(
     out = wrapped(f"{f.run.name}: {f.n} agent{'s' * (f.n > 1)}, {what}")
     out += [part for line in refusals for part in wrapped(f"Refused: {line}")]
     if not refusals:
-        out += [part for row in report.warnings for part in _condition(row)]
+        said: set[str] = set()
+        out += [part for row in report.warnings for part in _condition(row, said)]
     out += [part for line in odd for part in wrapped(f"Data: {line}.")]
     if refusals:
         return "\n".join([*out, _MORE])
@@ -65,10 +68,12 @@ def brief(
     return "\n".join([*out, *wrapped(verdict(report)), _MORE])
 
 
-def _condition(row: Check) -> list[str]:
-    """A condition that fails: its sides, and why it matters."""
+def _condition(row: Check, said: set[str]) -> list[str]:
+    """A condition that fails: its sides, and why it matters, but for long remarks that were ``said`` before."""
     sides = f": {number(row.lhs)} {row.relation} {number(row.rhs)}" if row.lhs is not None else ""
-    return wrapped(f"FAILS {row.name}{sides}{f' ({row.note})' if row.note else ''}")
+    note = "; ".join(part for part in row.note.split("; ") if part not in said)
+    said.update(part for part in row.note.split("; ") if len(part) >= _REMARK and not part.startswith("fails"))
+    return wrapped(f"FAILS {row.name}{sides}{f' ({note})' if note else ''}")
 
 
 def _epsilon(report: CheckReport) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpgt_node import figures
 from dpgt_node.cli.checking.facts import looked_at, number, towards, verdict, warned_delta, words
+from dpgt_node.cli.wrapping import WIDTH, wrapped
 
 if TYPE_CHECKING:
     from dpgt_node.accounts.towards import Towards
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from dpgt_node.cli.checking.facts import Tables
     from dpgt_node.runtime.disk import DiskNeed
 
-_WIDTH = 160
 _MARK = {True: "ok", False: "FAILS", None: "?"}
 _NOT_APPLYING = "n/a"
 
@@ -29,7 +29,7 @@ def disk_lines(needs: Sequence[DiskNeed], unknown: str | None = None, memory: Ta
         return [f"Disk: not known here, {'where the data are not' if unknown is None else unknown}", *more]
     from dpgt_node.runtime.disk import readable
 
-    head = ["process", "disk needed", "rows kept", "payloads", "checkpoints", "log", "results"]
+    head = ["process", "disk needed", "rows", "payloads", "states", "log", "results"]
     parts = [[n.total, n.rounds, n.payloads, n.checkpoints, n.log, n.results] for n in needs]
     if any(need.recorded for need in needs):
         head.append("recorded")
@@ -86,7 +86,9 @@ def render(report: CheckReport, disk: Sequence[str] = (), odd: Sequence[str] = (
         *([f"Looked at: {looked}.", ""] if (looked := looked_at(report)) is not None else []),
         *(f"Data: {line}." for line in odd),
         *([""] if odd else []),
-        *_table(("", "condition", "left", "", "right", "note"), [_row(row) for row in report.checks]),
+        "Conditions",
+        *(part for row in report.checks for part in _row(row)),
+        "",
         *(_privacy(report) if (none := no_privacy(f.run)) is None else (none, "")),
         "Predicted rate" + (f" (Theorem {rates.theorem}, if its assumptions hold)" if rates.theorem else ""),
     ]
@@ -164,10 +166,13 @@ def towards_lines(whom: Towards, names: Sequence[str]) -> list[str]:
     return [whom.title, *table, f"  {whom.rests_on}", *(f"  - {text}" for text in ASSUMPTIONS)]
 
 
-def _row(row: Check) -> tuple[str, ...]:
+def _row(row: Check) -> list[str]:
+    """A condition: how it stands, its sides, its note."""
     mark = _MARK[row.passed] if not row.hard or row.passed is not False else "REFUSED"
     mark = mark if row.applies else _NOT_APPLYING
-    return mark, row.name, number(row.lhs), row.relation, number(row.rhs), row.note
+    note = f" ({row.note})" if row.note else ""
+    said = f"{row.name}: {number(row.lhs)} {row.relation} {number(row.rhs)}{note}"
+    return wrapped(said, " " * 11, first=f"  {mark:<7}  ")
 
 
 def _factor(value: float | None) -> str:
@@ -196,11 +201,11 @@ def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for title in head:
         table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     out = io.StringIO()
-    Console(file=out, width=_WIDTH).print(table)
+    Console(file=out, width=WIDTH).print(table)
     return out.getvalue().splitlines()
