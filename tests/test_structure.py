@@ -73,8 +73,8 @@ from dpgt_node.runtime.agent import node, refusal
 from dpgt_node.runtime.coordinator import serve
 from dpgt_node.runtime.trust.channels import Security
 assert not Security().secure
-print(*[m for m in ("cryptography.x509", "dpgt_node.learning.labelled", "dpgt_node.runtime.agent.agreeing")
-        if m in sys.modules])
+unused = ("cryptography.x509", "dpgt_node.learning.labelled", "dpgt_node.record.recording")
+print(*[m for m in (*unused, "dpgt_node.runtime.agent.agreeing") if m in sys.modules])
 from dpgt_node.cli.running import coordinator, node, nursery
 for name in (*nursery.NODE, "dpgt_node.runtime.coordinator.serve"):
     __import__(name)

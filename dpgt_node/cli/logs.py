@@ -30,7 +30,8 @@ def _set_format(context: click.Context, _parameter: click.Parameter, value: str)
     context.find_root().meta[META] = value
     if value == "json":
         for handler in logging.getLogger().handlers:
-            handler.setFormatter(JsonLines())
+            if isinstance(handler.formatter, TextLines):  # the command's own, not a host program's
+                handler.setFormatter(JsonLines())
 
 
 log_format_option = click.option(

@@ -236,11 +236,6 @@ class _Transcript:
             self._conflicting += 1
 
 
-def wanted(run: RunConfig, name: str) -> bool:
-    """Whether agent ``name`` records anything."""
-    return run.adversary.truth or name in run.adversary.semi_honest
-
-
 def _require(where: Path, absent: int | None) -> None:
     if absent is not None:
         raise StoreError(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dpgt_node.config.model import RunConfig
 from dpgt_node.documents import parse_json
 from dpgt_node.errors import StoreError, invariant
 from dpgt_node.types import F64, Floats
@@ -94,3 +95,8 @@ def read_sum(path: Path) -> ReleasedSum | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path}: cannot be read: {error}") from error
+
+
+def recorded(run: RunConfig, name: str) -> bool:
+    """Whether agent ``name`` records more than that for a study (``record.recording``)."""
+    return run.adversary.truth or name in run.adversary.semi_honest

@@ -31,8 +31,8 @@ from dpgt_node.protocol.types import Payload, RoundRecord
 from dpgt_node.record.digests import DIGESTS_FILE
 from dpgt_node.record.metrics import METRICS_FILE, cut_rows
 from dpgt_node.record.recorder import AgentResult, RunRecorder
-from dpgt_node.record.recording import Recording, wanted
-from dpgt_node.record.released import LAST_FILE, SUM_FILE, ReleasedSum, window_start
+from dpgt_node.record.recording import Recording
+from dpgt_node.record.released import LAST_FILE, SUM_FILE, ReleasedSum, recorded, window_start
 from dpgt_node.record.summary import Summary
 from dpgt_node.record.tensorboard import EVENTS_FOLDER, TensorBoardWriter
 from dpgt_node.sim import saved
@@ -111,7 +111,7 @@ def build_recordings(
     """What ``[adversary]`` asks for, by agent, where an agent of a launch writes it."""
     recordings = {}
     for i, name in enumerate(topology.names):
-        if wanted(run, name):
+        if recorded(run, name):
             folder = out / "agents" / name / "state"
             recordings[i] = Recording(folder, run, topology, i, run_id, agents[i].work, source=f"{name}, dpgt simulate")
             held = None

@@ -7,6 +7,10 @@ import logging
 import math
 import sys
 
+import pytest
+
+from dpgt_node.cli.logs import TextLines
+from dpgt_node.cli.running.node import node
 from dpgt_node.record.lines import JsonLines, json_line, read_line
 from dpgt_node.runtime.watching.rhythm import Rhythm, line_every_s
 
@@ -43,6 +47,18 @@ def test_both_formats_are_read_back() -> None:
     assert not read_line(json_line(0.0, "error", "dpgt", "dpgt node: the disk is full")).info
     for torn in ('{"level": "info"}', "{", "[1]", "Segmentation fault", '{"message": 1, "level": [], "logger": 2}'):
         assert not read_line(torn).info
+
+
+def test_lines_of_a_host_program_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    asked = ["--config", "node.toml", "--log-format", "json"]
+    ours = logging.StreamHandler()
+    ours.setFormatter(TextLines())
+    logging.getLogger().addHandler(ours)
+    try:
+        node.make_context("node", asked)
+    finally:
+        logging.getLogger().removeHandler(ours)
+    assert isinstance(ours.formatter, JsonLines) and not isinstance(caplog.handler.formatter, JsonLines)
 
 
 def test_lines_come_with_every_change_of_state_and_get_rarer_in_a_long_run() -> None:

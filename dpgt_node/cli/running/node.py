@@ -96,7 +96,6 @@ def _serve(config: NodeConfig, test_keystream: str | None, dial: tuple[str, ...]
         for number in signals.ending_signals():
             loop.add_signal_handler(number, interrupt)
         oracle, digest = await oracle_or_refusal(config, run, shard, security, common.data_root())
-        process.give_back()
         daemon = Node(NodeSetup(config, run, index, oracle, security, test_keystream, elsewhere, digest, sites))
         try:
             return await daemon.serve()

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.errors import Broken, DpgtError
@@ -35,11 +35,13 @@ from dpgt_node.protocol.types import (
     State,
     StateKept,
 )
-from dpgt_node.record.recording import Recording
 from dpgt_node.runtime.store.faults import blamed
 from dpgt_node.runtime.store.rounds.records import StoredState
 from dpgt_node.runtime.store.store import Store
 from dpgt_node.types import F64
+
+if TYPE_CHECKING:
+    from dpgt_node.record.recording import Recording
 
 log = logging.getLogger(__name__)
 NOT_RECORDED = "what [adversary] asks for cannot be recorded"

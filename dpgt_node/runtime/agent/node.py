@@ -40,6 +40,7 @@ from dpgt_node.protocol.agent.session import Session
 from dpgt_node.protocol.clock import SECOND, heartbeat_ns
 from dpgt_node.protocol.types import Advance, DrawRelease, Persist
 from dpgt_node.record.metrics import MetricsStore
+from dpgt_node.runtime import process
 from dpgt_node.runtime.agent.driver import AgentDriver
 from dpgt_node.runtime.agent.opening import Opening
 from dpgt_node.runtime.agent.refusal import FAREWELL_S
@@ -191,14 +192,8 @@ class Node:
         self._interpreter = Interpreter(self.session, self._carry_out, self._broken)
         server = services.server(self._topology.n, self._run.runtime.round_timeout_s, vector_bytes=self._vector_bytes)
         config, setup, health = self._setup.config, self._setup, None
-        watch = Watch(
-            self._run,
-            self._work,
-            self.session,
-            self._edges.carried,
-            setup.oracle.samples,
-            free=setup.test_keystream is not None,
-        )
+        samples, free = setup.oracle.samples, setup.test_keystream is not None
+        watch = Watch(self._run, self._work, self.session, self._edges.carried, samples, free=free)
         trust = asyncio.ensure_future(setup.security.watch())
         try:
             neighbours, unit = Neighbours(self._calls), reply_unit(self._run)
@@ -211,6 +206,7 @@ class Node:
             await server.start()
             log.info("%s listens on %s, advertised as %s", config.name, format_address(host, port), self._advertise)
             self._open_pages(self.session, watch, health)
+            process.give_back()
             self._feed(s.Begin(self._advertise))
             if self._interrupted:
                 self._feed(s.Interrupted())

@@ -15,8 +15,7 @@ from dpgt_node.config import NodeConfig, RunConfig, run_sha256
 from dpgt_node.errors import ConfigError, RefusedError, StoreError
 from dpgt_node.protocol.agent import session_types as s
 from dpgt_node.protocol.types import Recovered
-from dpgt_node.record.recording import Recording, wanted
-from dpgt_node.record.released import window_start
+from dpgt_node.record.released import recorded, window_start
 from dpgt_node.runtime.agent.budget import Request, check_unrecorded, terms_of
 from dpgt_node.runtime.agent.driver import NOT_RECORDED
 from dpgt_node.runtime.disk import agent_need, require_room, still_needed, used_bytes
@@ -26,6 +25,7 @@ from dpgt_node.runtime.store.store import Store
 from dpgt_node.runtime.store.terms import of_these_data
 
 if TYPE_CHECKING:
+    from dpgt_node.record.recording import Recording
     from dpgt_node.runtime.agent.agreeing import Agreement
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class Opening:
                 average_from=window_start(run.K),
             )
             shares = None if self._agreement is None or effect.finished else self._agreement.begin(run_id)
-            if not effect.finished and wanted(run, config.name):
+            if not effect.finished and recorded(run, config.name):
                 self.recording = self._record(run_id, effect.recovered)
         except (StoreError, RefusedError, ConfigError) as error:
             return s.RunRefused(error)
@@ -156,6 +156,8 @@ class Opening:
         log.warning("%s", what)
 
     def _record(self, run_id: bytes, recovered: Recovered | None) -> Recording:
+        from dpgt_node.record.recording import Recording
+
         state_dir = self._config.state_dir
         recording = Recording(
             state_dir,
