@@ -82,7 +82,7 @@ from dpgt_node import config
 from dpgt_node.cli.common import check_startable
 check_startable(config.parse_run(config.demo_toml(), "demo", pathlib.Path()), "demo", warn=False)
 print(*[m for m in {heavy!r} if m in sys.modules])
-print(*[m for m in sys.modules if m.startswith("dpgt_node.algo.methods.")])
+print(*[m for m in sys.modules if m.startswith("dpgt_node.algo.methods.") or m == "dpgt_node.algo.theory"])
 """
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     front, plain, daemons, methods = result.stdout.splitlines()[-4:]

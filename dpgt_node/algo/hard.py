@@ -116,3 +116,21 @@ def _unless_failed(row: Check) -> Check:
 
 def _names(t: Topology, agents: tuple[int, ...]) -> str:
     return listed([t.names[i] for i in agents]) or "none"
+
+
+def hard_failures(
+    run: model.RunConfig, topology: Topology, schedule: Schedule, D: Sequence[int | None]
+) -> tuple[tuple[str, str], ...]:
+    """(key of the run file, message) of every hard condition that does not hold; empty when the run may start."""
+    keys = {
+        "Assumption 1: roots of R": "graph.R",
+        "Assumption 1: roots of C'": "graph.C",
+        "Assumption 1: common roots": "graph",
+        "a_i = alpha r_i in [0, 1)": "scheme.alpha" if schedule.kind == "S2" else "scheme.a1",
+        "b_i = beta c_i in [0, 1)": "scheme.beta" if schedule.kind == "S2" else "scheme.a2",
+        "m_K >= 1": "scheme",
+        "m_K <= D": "scheme",
+        **{row.name: key for key, row in method_rows(run, topology, schedule, D)},
+    }
+    rows = hard_rows(run, topology, schedule, D)
+    return tuple((keys[row.name], row.statement) for row in rows if row.passed is False)

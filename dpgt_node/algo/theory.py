@@ -9,7 +9,7 @@ from dpgt_node.algo.checks import Check, json_number, judged_by_bounds
 from dpgt_node.algo.conditions import lemma1_rows, objective_rows, scheme_rows, step_rows
 from dpgt_node.algo.facts import Facts, gather
 from dpgt_node.algo.graph import Topology
-from dpgt_node.algo.hard import hard_rows, method_rows
+from dpgt_node.algo.hard import hard_rows
 from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.rates import Rates, predict
 from dpgt_node.algo.schedule import Schedule
@@ -125,24 +125,6 @@ def check_run(
     return CheckReport(
         facts=facts, checks=tuple(rows), rates=predict(facts), epsilon=epsilon or {}, reasons=reasons or {}
     )
-
-
-def hard_failures(
-    run: model.RunConfig, topology: Topology, schedule: Schedule, D: Sequence[int | None]
-) -> tuple[tuple[str, str], ...]:
-    """(key of the run file, message) of every hard condition that does not hold; empty when the run may start."""
-    keys = {
-        "Assumption 1: roots of R": "graph.R",
-        "Assumption 1: roots of C'": "graph.C",
-        "Assumption 1: common roots": "graph",
-        "a_i = alpha r_i in [0, 1)": "scheme.alpha" if schedule.kind == "S2" else "scheme.a1",
-        "b_i = beta c_i in [0, 1)": "scheme.beta" if schedule.kind == "S2" else "scheme.a2",
-        "m_K >= 1": "scheme",
-        "m_K <= D": "scheme",
-        **{row.name: key for key, row in method_rows(run, topology, schedule, D)},
-    }
-    rows = hard_rows(run, topology, schedule, D)
-    return tuple((keys[row.name], row.statement) for row in rows if row.passed is False)
 
 
 def step_warnings(topology: Topology, schedule: Schedule) -> tuple[str, ...]:

@@ -190,9 +190,9 @@ def check_startable(
     ``simulated``: in one process, where a method may run that daemons do not carry out.
     """
     from dpgt_node.algo.graph import Topology
+    from dpgt_node.algo.hard import hard_failures
     from dpgt_node.algo.methods import method_of
     from dpgt_node.algo.schedule import Schedule
-    from dpgt_node.algo.theory import hard_failures, step_warnings
 
     topology, schedule = Topology.from_config(run.graph), Schedule.from_config(run)
     samples: tuple[int | None, ...] = (None,) * run.n
@@ -213,6 +213,8 @@ def check_startable(
     if unreachable := out_of_range(run):
         raise ConfigError(replace(problem, source=source) for problem in unreachable)
     if warn and method_of(run).theorems:
+        from dpgt_node.algo.theory import step_warnings
+
         for line in step_warnings(topology, schedule):
             logging.getLogger("dpgt_node.check").warning("%s: %s", source, line)
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology, metropolis, metropolis_edges, separated
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.methods import METHODS, network_of
 from dpgt_node.algo.methods.derived import CLOSURE, NEIGHBOURS
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import check_run, hard_failures
+from dpgt_node.algo.theory import check_run
 from dpgt_node.config.vocabulary import METHOD_MECHANISMS
 from dpgt_node.config.vocabulary import METHODS as WORDS
 from dpgt_node.errors import ConfigError

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.methods import robust
 from dpgt_node.algo.methods.robust import Guard, distance, mix_of
 from dpgt_node.algo.methods.sums import add_mixed
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import check_run, hard_failures
+from dpgt_node.algo.theory import check_run
 from dpgt_node.config import model
 from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.types import F64

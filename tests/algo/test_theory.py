@@ -11,9 +11,10 @@ import pytest
 from dpgt_node.algo.checks import Check, compare_decimals, conjunction, decimal, worst
 from dpgt_node.algo.facts import gather
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.rates import matrix_A, predict
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import CheckReport, check_run, hard_failures, step_warnings
+from dpgt_node.algo.theory import CheckReport, check_run, step_warnings
 from dpgt_node.config import model
 from tests.algo.cases import DEMO_C, DEMO_R, PAPER_S1, S2, run, with_scheme
 

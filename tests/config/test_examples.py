@@ -12,8 +12,9 @@ import pytest
 from dpgt_node.accounts.towards import towards_whom
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import check_run, hard_failures, step_warnings
+from dpgt_node.algo.theory import check_run, step_warnings
 from dpgt_node.config import NoiseStream, Privacy, demo_toml, load_run, parse_run, to_toml
 from dpgt_node.learning.oracle import constants, sample_counts
 

@@ -8,8 +8,8 @@ import pytest
 
 from dpgt_node.agent.roles import check_coordinates
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import canonical_json, parse_run, run_sha256, to_toml
 from dpgt_node.config.roles import NOBODY, Role, parse_role
 from dpgt_node.errors import ConfigError

@@ -17,10 +17,10 @@ from dpgt_node.accounts.account import AgentAccount
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.methods import METHODS, codes_of
 from dpgt_node.algo.methods.dsgd import binomial_sgd
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import model, to_toml
 from dpgt_node.learning.oracle import build_oracle
 from dpgt_node.privacy.counts import accountant as counted

@@ -13,9 +13,9 @@ from dpgt_node import cli
 from dpgt_node.agent.noise import sampler_for
 from dpgt_node.agent.work import AgentWork
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.methods import METHODS, network_of, variance_reduced
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import model, to_toml
 from dpgt_node.errors import ConfigError
 from dpgt_node.learning import tables

@@ -25,7 +25,7 @@ from dpgt_node import cli
 from dpgt_node.errors import DpgtError
 
 NODE = (
-    "dpgt_node.algo.theory",
+    "dpgt_node.algo.hard",
     "dpgt_node.cli.running.node",
     "dpgt_node.learning.oracle",
     "dpgt_node.runtime.agent.node",

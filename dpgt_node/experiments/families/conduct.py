@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dpgt_node import __version__
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.methods.dsgd.central import curated
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import hard_failures
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.experiments.families.catalogue import FAMILIES
 from dpgt_node.experiments.families.family import Family

@@ -19,9 +19,9 @@ from dpgt_node import __version__, figures
 from dpgt_node.agent.noise import account_for
 from dpgt_node.agent.policy import DELTAS
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.methods import method_of, network_of
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import NodeConfig, RunConfig, check_node_in_run, parse_address, run_sha256
 from dpgt_node.config.privacy.cancelling import masks
 from dpgt_node.errors import ConfigError, DpgtError, PeerError, Untrusted

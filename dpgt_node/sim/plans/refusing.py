@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from dpgt_node.accounts.planner import Target, route
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.methods import method_of
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import hard_failures
 from dpgt_node.config import Privacy, RunConfig, SchemeS2
 from dpgt_node.errors import ConfigError, Problem
 

@@ -9,8 +9,9 @@ import pytest
 
 from dpgt_node.algo import spectrum
 from dpgt_node.algo.graph import Topology
+from dpgt_node.algo.hard import hard_failures
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.algo.theory import hard_failures, step_warnings
+from dpgt_node.algo.theory import step_warnings
 from dpgt_node.config import model
 from dpgt_node.sim.plans.mixing import LONGEST, Mixing, Network, neighbours
 from dpgt_node.sim.plans.recipe import Budget, Centre, Recipe, Sums
