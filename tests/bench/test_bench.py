@@ -9,16 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from dpgt_node.bench.catalogue import CATALOGUE
 from dpgt_node.bench.clocks import Clock, watching
 from dpgt_node.bench.figures import Around, Row, Spread, in_turn
-from dpgt_node.bench.speed import startup
+from dpgt_node.bench.speed import scale, startup
 from dpgt_node.bench.speed.rounds import Settings
 from dpgt_node.bench.studies.section_iv import SCHEMES
 from dpgt_node.cli import bench as verb
 from dpgt_node.cli import run as command_line
+from dpgt_node.config import parse_run
+from dpgt_node.learning.data.partition import partition
 from dpgt_node.runtime.store.store import Store
 from tests.bench.smallest import DAEMONS, SMALL, bench, columns, pictures, spreads
 from tests.e2e import processes
@@ -29,6 +32,13 @@ ELSEWHERE = {"utility", "planned", "pays", "attacks", "clipping", "inversion"}
 
 def test_every_measurement_has_its_test() -> None:
     assert CATALOGUE.keys() == SMALL.keys() | DAEMONS.keys() | ELSEWHERE
+
+
+@pytest.mark.parametrize("agents", [100, 400, 2000])
+def test_however_many_agents_share_as_many_samples_as_mnist_has_each_holds_a_batch(agents: int, tmp_path: Path) -> None:
+    run = parse_run(scale.run_text(scale.Settings(agents=agents)), "run.toml", tmp_path)
+    blocks = partition(run.data.partition, np.arange(60_000) % 10, agents, run.data.seed, run.data.params)
+    assert min(map(len, blocks)) >= 10
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -1,5 +1,8 @@
 """Many agents in one process: rounds per second of ``dpgt simulate``, Dirichlet(0.1) shards.
 
+Up to a hundred agents hold different numbers of samples.  Of more hardly any draw leaves everybody a batch, so each
+holds as many, and only their classes are mixed so.
+
 A directed random graph with ten in-neighbours on average, mechanism "noise-once", Gaussian noise, L2 clip; 500 samples
 of each agent and of the test set in every evaluation.  Beside it what the same gradients alone take: the part of a
 round that no simulator can save.
@@ -24,6 +27,8 @@ from dpgt_node.sim.simulate import build_oracles
 from dpgt_node.values import dataclass
 
 NEIGHBOURS = 10
+_UNEQUAL_MOST = 100
+"""Agents with shards of different sizes."""
 RUN = """
 name = "scale"
 [algorithm]
@@ -45,9 +50,8 @@ R = {{ generator = "random", p = {p}, weight = {weight}, seed = 1 }}
 C = {{ generator = "random", p = {p}, weight = {weight}, seed = 2 }}
 [data]
 dataset = "{dataset}"
-partition = "dirichlet"
+{partition}
 alpha = 0.1
-min_partition_size = {m}
 [model]
 name = "{model}"
 [privacy]
@@ -71,23 +75,29 @@ class Settings:
     device: str = option("cpu", "Of gradients.", choices=("cpu", "cuda"))
 
 
+def run_text(settings: Settings) -> str:
+    """The run file."""
+    p, m = min(1.0, NEIGHBOURS / settings.agents), settings.samples
+    unequal = f'partition = "dirichlet"\nmin_partition_size = {m}'
+    return RUN.format(
+        K=settings.rounds - 1,
+        n=settings.agents,
+        m=m,
+        every=settings.every,
+        dataset=settings.dataset,
+        partition=unequal if settings.agents <= _UNEQUAL_MOST else 'partition = "inner-dirichlet"',
+        model=settings.model,
+        p=p,
+        weight=1 / max(1.0, p * (settings.agents - 1)),
+    )
+
+
 def figures(settings: Settings, around: Around) -> Iterator[Row]:
     if settings.model != "softmax" and (why := lacking("torch")) is not None:
         raise ConfigError.one("command line", "--model", f"{settings.model} {why}, or take --model softmax")
     with around.temporary() as folder:
         run_file, out = folder / "run.toml", folder / "out"
-        p = min(1.0, NEIGHBOURS / settings.agents)
-        text = RUN.format(
-            K=settings.rounds - 1,
-            n=settings.agents,
-            m=settings.samples,
-            every=settings.every,
-            dataset=settings.dataset,
-            model=settings.model,
-            p=p,
-            weight=1 / max(1.0, p * (settings.agents - 1)),
-        )
-        run_file.write_text(text, encoding="utf-8")
+        run_file.write_text(run_text(settings), encoding="utf-8")
         begin = time.perf_counter()
         more = ["--fast"] if settings.fast else []
         run_dpgt(around.environment, "simulate", run_file, "--out", out, "--device", settings.device, *more)
