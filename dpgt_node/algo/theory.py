@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from dpgt_node.algo.checks import Check, json_number, judged_by_bounds
+from dpgt_node.algo.checks import Check, json_number, judged_by_bounds, shown
 from dpgt_node.algo.conditions import lemma1_rows, objective_rows, scheme_rows, step_rows
 from dpgt_node.algo.facts import Facts, gather
 from dpgt_node.algo.graph import Topology
@@ -128,13 +128,12 @@ def check_run(
 
 
 def step_warnings(topology: Topology, schedule: Schedule) -> tuple[str, ...]:
-    """Bounds of Lemma 1 that the steps exceed, one line each."""
+    """Bounds of Lemma 1 that the steps exceed, one line each: ``name: lhs relation rhs``."""
     spectra = (spectrum(topology.in_R), spectrum(topology.in_C))
     a, b = ((weight_step_bound(w), s.step_bound) for w, s in zip((topology.r, topology.c), spectra, strict=True))
     rows = step_rows(schedule, a, b)
-    return tuple(
-        row.statement for row in judged_by_bounds(rows, any(s.bounded for s in spectra)) if row.passed is False
-    )
+    failing = [row for row in judged_by_bounds(rows, any(s.bounded for s in spectra)) if row.passed is False]
+    return tuple(f"{row.name}: {shown(row.lhs)} {row.relation} {shown(row.rhs)}" for row in failing)
 
 
 def _bounds(w: Spectrum) -> Json | None:

@@ -63,11 +63,13 @@ class Row:
 class Around:
     """Where a measurement runs.  ``environment``: of child processes.  ``data_root``: where picture sets live.
     ``folder``: where what it writes goes meanwhile; None: where the system keeps temporary files.
+    ``progress``: hears what is being done, where that takes long.
     """
 
     environment: Mapping[str, str] = field(repr=False)
     data_root: Path
     folder: Path | None = None
+    progress: Callable[[str], None] = field(default=lambda line: None, repr=False)
 
     @contextlib.contextmanager
     def temporary(self) -> Iterator[Path]:

@@ -177,7 +177,11 @@ def _run(
     name: str, module: Any, settings: Any, folder: Path | None, as_json: bool, before: Baseline | None
 ) -> dict[str, Any]:
     """What --json prints of one measurement; its tables are printed as they come, unless ``as_json``."""
-    around = Around(dict(os.environ), common.data_root() or Path("dpgt-data"), folder)
+
+    def progress(line: str) -> None:
+        click.echo(f"dpgt bench {name}: {line}", err=True)
+
+    around = Around(dict(os.environ), common.data_root() or Path("dpgt-data"), folder, progress)
     machine, printed = _machine(), _Tables(silent=as_json)
     if not as_json:
         click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))

@@ -16,7 +16,7 @@ import click
 
 from dpgt_node import cli
 from dpgt_node.cli import signals
-from dpgt_node.cli.logs import tell
+from dpgt_node.cli.logs import remark, tell
 from dpgt_node.config import RunConfig, listen_address, parse_address
 from dpgt_node.errors import ConfigError, DpgtError, Problem
 
@@ -186,7 +186,7 @@ def check_startable(
 ) -> None:
     """Hard conditions, all at once: Assumption 1, a_i and b_i in [0, 1), 1 <= m_K <= every known D.
 
-    ``counted``: the data must be on this machine, and say D.  ``warn``: step sizes beyond Lemma 1's bounds are logged.
+    ``counted``: the data must be on this machine, and say D.  ``warn``: step sizes beyond Lemma 1's bounds are said.
     ``simulated``: in one process, where a method may run that daemons do not carry out.
     """
     from dpgt_node.algo.graph import Topology
@@ -216,7 +216,7 @@ def check_startable(
         from dpgt_node.algo.theory import step_warnings
 
         for line in step_warnings(topology, schedule):
-            logging.getLogger("dpgt_node.check").warning("%s: %s", source, line)
+            remark(f"{source}: FAILS {line}")
 
 
 def check_memory(run: RunConfig) -> None:
@@ -245,13 +245,13 @@ def out_of_range(run: RunConfig) -> tuple[Problem, ...]:
 
 
 def warn_of_data(run: RunConfig, source: str, said: str | None = None) -> None:
-    """Log what looks odd about the data on this machine, but for what was ``said``.  Raises ConfigError."""
+    """Say what looks odd about the data on this machine, but for what was ``said``.  Raises ConfigError."""
     from dpgt_node.learning.oracle import odd_about_data
 
     for line in odd_about_data(run, data_root()):
         if said is not None and line.startswith(said):
             continue
-        logging.getLogger("dpgt_node.check").warning("%s: data: %s", source, line)
+        remark(f"{source}: data: {line}")
 
 
 @contextlib.contextmanager

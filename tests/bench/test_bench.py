@@ -323,3 +323,13 @@ def test_clocks_are_taken_off_again() -> None:
 def test_section_iv_has_the_steps_of_the_shipped_run_files(name: str) -> None:
     shipped = processes.ROOT / "examples" / f"paper-{name.lower()}.toml"
     assert tomllib.loads(SCHEMES[name]) == tomllib.loads(shipped.read_text(encoding="utf-8"))["scheme"]
+
+
+def test_a_long_measurement_says_what_it_is_at(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "_once", lambda *_: [("python, numpy, gRPC", (1.0, 2.0, 3.0))])
+    assert command_line(["bench", "startup", "--repeat", "2", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines() == ["dpgt bench startup: start 1 of 2", "dpgt bench startup: start 2 of 2"]
+    assert json.loads(out)["rows"]

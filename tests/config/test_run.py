@@ -145,6 +145,16 @@ def test_not_utf8(tmp_path):
     assert read_error(path) == "is not UTF-8 text (line 1, byte 11): save it as UTF-8"
 
 
+def test_a_mark_of_utf16_before_something_else(tmp_path):
+    """A file with its mark is read (tests/config/test_addresses.py); what only begins like one is no broken TOML."""
+    path = tmp_path / "run.toml"
+    for raw in (b"\xff\xfe\x00", b'\xff\xfename = "x"\n', b'\xfe\xffname = "x"\n'):
+        path.write_bytes(raw)
+        assert read_error(path).startswith("begins with the mark of UTF-16 (the bytes FF FE or FE FF)"), raw
+    path.write_bytes(b'\xef\xbb\xbfname = "caf')
+    assert read_error(path).startswith("not valid TOML"), "a mark of UTF-8 is no mistake"
+
+
 def test_syntax_error_names_the_line(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('name = "x"\n[graph\n')

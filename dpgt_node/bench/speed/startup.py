@@ -38,7 +38,8 @@ class Settings:
 
 def figures(settings: Settings, around: Around) -> Iterator[Row]:
     found: dict[str, list[tuple[float, float | None, float | None]]] = {}
-    for _ in range(settings.repeat):
+    for i in range(settings.repeat):
+        around.progress(f"start {i + 1} of {settings.repeat}")
         with around.temporary() as folder:
             for name, figure in _once(folder, settings.idle, around.environment):
                 found.setdefault(name, []).append(figure)

@@ -18,6 +18,7 @@ from dpgt_node.errors import ConfigError, Problem
 
 MAX_FILE_BYTES = 64_000_000
 _HEAD = 1000
+_MARKED = "begins with the mark of UTF-16 (the bytes FF FE or FE FF), but what follows is not: save it as UTF-8"
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -54,10 +55,14 @@ def decoded(raw: bytes) -> str:
     try:
         text = raw.decode("utf-32" if widest else "utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
+        if wide or widest:
+            raise ValueError(_MARKED) from error
         line = raw.count(b"\n", 0, error.start) + 1
         raise ValueError(f"is not UTF-8 text (line {line}, byte {error.start}): save it as UTF-8") from error
     if 3 * (head := text[:_HEAD]).count("\0") > len(head):
         raise ValueError("is UTF-16 text without a mark that says so: save it as UTF-8")
+    if wide and not text.isascii() and not any(c in text for c in "=,;\n"):  # as bytes of another encoding look
+        raise ValueError(_MARKED)
     return text if "\n" in text else text.replace("\r", "\n")
 
 

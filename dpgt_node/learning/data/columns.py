@@ -176,8 +176,8 @@ def _missing(empty: Mapping[str, tuple[int, int]]) -> str:
     each = [f"{count} in {name!r} (first: row {row})" for name, (count, row) in list(empty.items())[:_NAMED]]
     more = f" and more in {len(empty) - _NAMED} other columns" if len(empty) > _NAMED else ""
     return (
-        f"has {total} missing values: {', '.join(each)}{more}; leave these rows or columns out, fill them in, or count "
-        'them as the middle of the bounds: [data] missing = "middle"'
+        f"has {total} missing values: {', '.join(each)}{more}; leave these rows out, or fill them in. A run file "
+        'with [data] missing = "middle" counts an empty cell as the middle of its bounds, also when the model predicts'
     )
 
 

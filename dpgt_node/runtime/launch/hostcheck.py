@@ -207,10 +207,13 @@ def free_space(path: Path, need_bytes: int | None) -> Finding:
     """Whether the disk has room; ``need_bytes`` None: what the run needs is not known."""
     free = free_bytes(path)
     if free is None:
-        return unknown("the file system does not say", "a local disk")
+        return unknown(f"how much is free is not known: the file system of {path} does not say", "take a local disk")
     words = f"{readable(free)} free for {path}"
     if need_bytes is None:
-        return unknown(words, "what the run needs depends on the model's size, which is not known here")
+        return unknown(
+            f"{words}; what the run needs is not known here: that depends on the model's size",
+            "compare it with what dpgt check says on a host that has the data",
+        )
     words += f", the run needs {readable(need_bytes)} at most"
     if free < need_bytes:
         return failed(words, "a larger disk, or fewer rounds")

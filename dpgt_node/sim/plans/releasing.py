@@ -32,6 +32,8 @@ SHARED: Final = (2, 1, 4)
 _REACH: Final = 0.87
 """x moves so much farther, as a power, where there is less noise: where the next search begins."""
 _SEEDS: Final = tuple(range(11, 19))
+_MANY: Final = 100
+"""From so many agents on every rehearsal is said."""
 _NOTICEABLE: Final = 0.002
 """Accuracy that is worth more rounds, other steps or shared noise."""
 _HOPELESS: Final = 0.01
@@ -200,6 +202,8 @@ class Releasing:
                 other = Sketch(recipe, mixing, best.r)
                 if other in self._found or not self._left(rehearsals):
                     continue
+                if self._frame.run.n >= _MANY:  # each takes a while
+                    self._frame.progress(f"rehearsing a variant, {len(self._found)} of at most {rehearsals} done")
                 if self._outcome(other, 1).score < self._outcome(best, 1).score - _HOPELESS:
                     continue
                 if self._outcome(other).score > self._outcome(best).score + _NOTICEABLE:

@@ -214,8 +214,10 @@ def test_memory_does_not_keep_what_power_promises(monkeypatch: pytest.MonkeyPatc
 def test_room_and_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert hostcheck.free_space(tmp_path, 1).status == "passed"
     assert hostcheck.free_space(tmp_path, 1 << 60).status == "failed"
-    assert hostcheck.free_space(tmp_path, None).status == "unknown"
-    assert hostcheck.free_space(Path("/proc/self"), 1).status == "unknown"
+    unknown = hostcheck.free_space(tmp_path, None)
+    assert unknown.status == "unknown" and "; what the run needs is not known here: " in unknown.found
+    unknown = hostcheck.free_space(Path("/proc/self"), 1)
+    assert (unknown.status, unknown.found[:34]) == ("unknown", "how much is free is not known: the")
     assert hostcheck.open_files(1).status == "passed"
     assert hostcheck.open_files(10**9).status in ("failed", "passed")
     monkeypatch.setattr(hostcheck.resource, "getrlimit", lambda _: (100, 100))
