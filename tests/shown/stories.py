@@ -173,9 +173,9 @@ NOT_RUN: dict[Block, str] = {
      "coordinator=c.example --host agent-1=a.example ..."): _HOSTS,
     ("deploy/kubernetes/README.md", "dpgt pki init deploy/run.toml --out hosts --host coordinator=coordinator --host "
      "agent-1=agent-1 --host agent-2=agent-2 \\"): "needs a cluster; tests/deploy reads it",
-    (WATCH, "dpgt status --watch --coordinator coordinator.example.org:7000 --tls pki/operator"): _HOSTS,
+    (WATCH, "dpgt status --watch --coordinator coordinator.lab.example:7700 --tls operator"): _HOSTS,
     (WATCH, "dpgt node --config NODE.toml --log-format json"): _HOSTS,
-    (WATCH, "dpgt coordinator --config run.toml --listen 0.0.0.0:7000 --out runs/mine --tls pki/coordinator --metrics "
+    (WATCH, "dpgt coordinator --config run.toml --listen 0.0.0.0:7700 --out runs/mine --tls coordinator --metrics "
      "9400"): _HOSTS,
     (OWN, "dpgt export state --run run.toml --out model"): _HOSTS,
     (OWN, "dpgt export agent-1/state --run agent-1/run.toml --data agent-1/own.csv --out model"): _HOSTS,
