@@ -6,7 +6,9 @@ import contextlib
 import json
 import math
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +32,8 @@ T = TypeVar("T")
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Epsilons of the Pareto curve, as parts of the one asked for."""
 _PARETO_REHEARSALS = 12
+_SILENCE = 20.0
+"""Seconds after which somebody wonders whether anything goes on."""
 
 
 @click.command()
@@ -112,17 +116,18 @@ def plan(
     if problems:
         raise ConfigError(problems)
     assert shape is not None, "else there was a problem"
-    chosen = choose(
-        run,
-        shape,
-        target,
-        (Input.of(run),) if keep_features or keep_clip or keep_steps else inputs(run, shape),
-        data,
-        alike=how,
-        keep_clip=keep_clip,
-        keep_steps=keep_steps,
-        progress=_say,
-    )
+    with _at_work(_say) as progress:
+        chosen = choose(
+            run,
+            shape,
+            target,
+            (Input.of(run),) if keep_features or keep_clip or keep_steps else inputs(run, shape),
+            data,
+            alike=how,
+            keep_clip=keep_clip,
+            keep_steps=keep_steps,
+            progress=progress,
+        )
     what = shape.stand_in if public is None else PUBLIC
     if pareto is not None:
         from dpgt_node.report.pareto import write_pareto
@@ -140,6 +145,30 @@ def plan(
         if line not in warnings and not (chosen.useless and line == chosen.expected):
             _say(line)
     return ExitCode.DONE
+
+
+@contextlib.contextmanager
+def _at_work(say: Callable[[str], None], silence: float = _SILENCE) -> Iterator[Callable[[str], None]]:
+    """What says a line, as ``say`` does; after ``silence`` seconds without one it says that the work goes on."""
+    begin, done, spoken = time.monotonic(), threading.Event(), threading.Event()
+
+    def heard(line: str) -> None:
+        spoken.set()
+        say(line)
+
+    def tell() -> None:
+        while not done.wait(silence):
+            if not spoken.is_set():
+                say(f"at work for {time.monotonic() - begin:.0f} s")
+            spoken.clear()
+
+    teller = threading.Thread(target=tell, name="dpgt-plan", daemon=True)
+    teller.start()
+    try:
+        yield heard
+    finally:
+        done.set()
+        teller.join()
 
 
 def _unwritable(folder: Path) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import threading
 import tomllib
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -426,3 +427,21 @@ def test_epsilon_towards_one_other_is_said_with_what_it_rests_on(
     towards = json.loads(capsys.readouterr().out)["towards"]
     one, everybody = (max(row[t] for row in towards["epsilon"]) for t in (1, 2))
     assert 2.0 * (1 - 1e-3) <= one <= 2.0 < everybody
+
+
+def test_where_nothing_else_is_said_a_plan_says_that_it_is_at_work() -> None:
+    """Of thousands of agents one step takes minutes.  Elsewhere it is silent: lines of its own are enough."""
+    lines, told = list[str](), threading.Event()
+
+    def say(line: str) -> None:
+        lines.append(line)
+        told.set()
+
+    with plan_module._at_work(say, 0.001) as progress:
+        assert told.wait(60.0)
+        progress("a line")
+    assert re.fullmatch(r"at work for \d+ s", lines[0]) and "a line" in lines
+    count = len(lines)
+    with plan_module._at_work(say, 3600.0) as progress:
+        progress("another")
+    assert lines[count:] == ["another"], "and it ends at once"

@@ -83,6 +83,7 @@ class Releasing:
         noise meets the target.
         """
         frame, target = self._frame, self._target
+        frame.progress(f"epsilon {target.epsilon:g}: the noise that it takes")
         self._run(
             self._begin(Recipe(1, self._kept or 1.0, 1.0), None)
         )  # what cannot be met is refused before the search
