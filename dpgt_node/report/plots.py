@@ -27,7 +27,7 @@ LOG_SPAN_MIN = 30.0
 NAMES_MAX = 12
 NUMBERS_MAX = 40
 LABEL_MAX = 16
-CROWD = 500
+CROWD = 200
 EDGES = 3_000
 RING = 1.4
 """Of the ring around a common root, in radii of an agent."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS
 from dpgt_node.config import to_toml
 from dpgt_node.config.model import Data, Evaluation, Graph, Noise, Privacy, RunConfig
@@ -25,7 +26,7 @@ from dpgt_node.record.phases import PhaseRow
 from dpgt_node.record.summary import PrivacySummary, Summary, write_summary
 from dpgt_node.report import rendering, text
 from dpgt_node.report.html import build_report, render, summary_so_far
-from dpgt_node.report.plots import Curves
+from dpgt_node.report.plots import Curves, draw_graph
 from tests.report.page import Page, reaches_out
 from tests.report.synthetic import digits_run, rows_of, summary_of
 
@@ -461,6 +462,11 @@ def test_of_a_long_list_in_the_run_file_the_first_items_are_shown() -> None:
     shown = re.sub("<[^>]+>", "", page.source.split("<pre>")[1].split("</pre>")[0])
     assert shown.split("\n") == [*written.split("\n")[:6], *edges[:12], "    … and 289 more", "]", "[data]", "a = 1"]
     assert "310 lines; long lists are cut short here" in page.words()
+
+
+def test_of_hundreds_of_agents_no_edge_is_an_arrow_of_its_own() -> None:
+    drawn = draw_graph(Topology.from_config(digits_run(n=201).graph), "R")
+    assert "Graph of R: 201 agents" in drawn and len(drawn) < 200_000
 
 
 def test_a_chart_goes_through_its_points_once() -> None:
