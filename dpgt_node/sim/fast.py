@@ -144,10 +144,8 @@ class FastRun:
         with np.errstate(all="ignore"):
             self._rows.step(self.k, last)
             self.k += 1
-            if last:
-                self._checked(
-                    self.x, self.k, "x"
-                )  # every other x meets a check on its way to a gradient or to the wire
+            if last:  # every other x meets a check on its way to a gradient or to the wire
+                self._checked(self.x, self.k, "x")
                 self._team.forget()
 
     def evaluated(self, samples: int | None) -> list[Metrics]:

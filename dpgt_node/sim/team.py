@@ -19,8 +19,6 @@ _KEPT_BYTES = 1 << 25
 """Of a matrix that is worth keeping: what is smaller the C library keeps itself."""
 _PART_NUMBERS = 1 << 15
 """Of rows that are worked on at once: two such parts stay in a second-level cache."""
-_UNHELD = 3
-"""References to a matrix that only the list of them holds, counted there."""
 
 
 class Team:
@@ -33,8 +31,8 @@ class Team:
 
     def empty(self, shape: tuple[int, ...]) -> F64:
         """``np.empty(shape)``, float64; large ones are kept for the next who asks.  For the caller's thread alone."""
-        for one in self._matrices:
-            if one.shape == shape and getrefcount(one) == _UNHELD:  # views count as well
+        for one, held in zip(self._matrices, _references(self._matrices), strict=True):
+            if one.shape == shape and held == _UNHELD:
                 return one
         made = np.empty(shape)
         if made.nbytes >= _KEPT_BYTES:
@@ -82,3 +80,12 @@ class Team:
 def _quietly(work: Work, at: slice, index: int) -> None:
     with np.errstate(all="ignore"):  # which another thread does not inherit
         work(at, index)
+
+
+def _references(matrices: list[F64]) -> list[int]:
+    """Of every matrix, how many there are to it; its views count as well."""
+    return [getrefcount(one) for one in matrices]
+
+
+_UNHELD = _references([np.empty(0)])[0]
+"""Where only the list holds it.  How the interpreter counts its own references depends on its version."""
