@@ -13,6 +13,7 @@ from dpgt_node.config.declare import longlists
 
 ROWS = ",\n".join(f"  [{i}, {i + 1}, {i / 7!r}]" for i in range(400))
 LONG = f"[\n{ROWS},\n  [-0, 0, -1.5E+07], [], [1e999]\n]"
+FLAT = str(list(range(2000)))
 WORD = "a long list"
 
 
@@ -38,8 +39,12 @@ LEFT = {
     "a comment inside": f"a = {LONG[:-1]}, # here\n]",
     "a comment around": f"# a = {LONG}".replace("\n", " ") + "\nb = 1",
     "a text around": f'a = """b = {LONG}"""',
-    "a text that reads like a word": f'b = "\\u0061 long list 0"\na = {LONG}',
+    "a text that reads like a word": f'b = "\\u0061 long list! 0"\na = {LONG}',
+    "a text that reads like a word, and what that stands for": f'b = "\\u0061 long list! 0"\n# a = {FLAT}',
+    "a text in two lines that reads like a word": f'b = """a long \\\n list! 0"""\n# a = {FLAT}',
     "a word taken": f'b = "{WORD} 0"\na = {LONG}',
+    "words taken": f'b = "{WORD}! 0"\nc = "{WORD}!! 0"\na = {LONG}',
+    "a word for every mark": f'b = "{WORD}{"!" * 1_000_000}"',
     "lists of tables in lists": f"a = [[{{ b = {LONG} }}]]",
     "lines as on Windows": f"a = {LONG}".replace("\n", "\r\n"),
     "no JSON": f"a = {LONG[:-1]}, 0x10, 1_000, +1, inf, 1979-05-27]",

@@ -2,7 +2,7 @@
 
 A list of numbers and such lists, in JSON's notation, is the same list in TOML's.  Each that is long is taken out of the
 text and replaced by a word that stands nowhere else.  Whatever does not come out even is left to tomllib, with its
-errors.
+errors; so is a text with a backslash, in which another text might read like that word.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ _LONG: Final = 1 << 12
 """Characters of a list that is worth it."""
 _BEGIN: Final = re.compile(r"=[ \t]*(?=\[)")
 _PLAIN: Final = re.compile(r"[][0-9eE+\-., \t\n]*+")
+_WORDS: Final = re.compile("a long list!*+")
 
 
 def loads(text: str) -> dict[str, object]:
     """``tomllib.loads(text)``, and what it raises."""
-    word = "a long list"
-    while word in text:
-        word += "!"
+    if len(text) < _LONG or "\\" in text:
+        return tomllib.loads(text)
+    word = max(_WORDS.findall(text), key=len, default="a long list") + "!"
     short, lists = _taken_out(text, word)
     if lists:
         try:
@@ -39,7 +40,7 @@ def loads(text: str) -> dict[str, object]:
 def _taken_out(text: str, word: str) -> tuple[str, list[Any]]:
     """The text without its long lists, and these."""
     parts, lists, done = list[str](), list[Any](), 0
-    for begin in _BEGIN.finditer(text) if len(text) >= _LONG else ():
+    for begin in _BEGIN.finditer(text):
         at = begin.end()
         plain = _PLAIN.match(text, at)
         if at < done or plain is None or plain.end() - at < _LONG:
@@ -59,9 +60,6 @@ def _put_back(table: dict[str, Any], word: str, left: dict[str, Any]) -> None:
     """Every list at its place in ``table``; those that were found leave ``left``."""
     for key, value in table.items():
         if isinstance(value, str) and value.startswith(word):
-            if value not in left:
-                left[""] = None  # a text with escapes reads like one of ours: nothing comes out even
-                return
             table[key] = left.pop(value)
         elif isinstance(value, dict):
             _put_back(value, word, left)
