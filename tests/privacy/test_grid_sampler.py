@@ -375,13 +375,14 @@ def test_a_value_beyond_the_range_is_clipped_however_small_or_large_its_square(s
 def test_one_value_beyond_the_range_is_clipped_among_any_number(
     share: float, clipped: int, others: int, kind: type[Recorded]
 ) -> None:
-    scale, sampler = 0.25, GridLaplaceSampler()
-    private = np.zeros(1 + others)
-    private[others // 2] = share * sampler.range(scale)
-    noisy = sampler.perturb(private, scale, kind(b"", stream(24)))
-    assert sampler.clipped == clipped
-    nearest = np.clip(private, -sampler.range(scale), sampler.range(scale))
-    assert np.abs(noisy - nearest).max() < 100 * scale
+    scale = 0.25
+    for sampler in (GridLaplaceSampler(), GaussianSampler()):
+        private = np.zeros(1 + others)
+        private[others // 2] = share * sampler.range(scale)
+        noisy = sampler.perturb(private, scale, kind(b"", stream(24)))
+        assert sampler.clipped == clipped
+        nearest = np.clip(private, -sampler.range(scale), sampler.range(scale))
+        assert np.abs(noisy - nearest).max() < 100 * scale
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -320,10 +320,11 @@ def test_perturb_is_the_samplers_noise(d: int, law: NoiseLaw, monkeypatch: pytes
     streams = [TestKeystream(KEY, i) for i in range(4)]
     values = np.random.default_rng(0).standard_normal((4, d))
     samplers, team = [LAWS[law].sampler(None) for _ in range(3)], Team(3)
-    got = perturb(samplers, values, scales, [stream.stream(3, "X") for stream in streams], team)
-    for i in range(4):
-        alone = LAWS[law].sampler(None).perturb(values[i], float(scales[i]), streams[i].stream(3, "X"))
-        assert got[i].tobytes() == alone.tobytes()
+    for public in (None, values[::-1].copy()):
+        got = perturb(samplers, values, scales, [stream.stream(3, "X") for stream in streams], team, public)
+        for i in range(4):
+            alone = LAWS[law].sampler(None).perturb(values[i], float(scales[i]), streams[i].stream(3, "X"))
+            assert got[i].tobytes() == (alone if public is None else alone + public[i]).tobytes()
 
 
 STREAMS: tuple[Stream, ...] = ("X", "Y")
