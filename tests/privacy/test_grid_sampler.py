@@ -390,8 +390,10 @@ def test_one_value_beyond_the_range_is_clipped_among_any_number(
 def test_values_that_are_no_numbers_are_refused(bad, d):
     v = np.zeros(d)
     v[-1] = bad
-    with pytest.raises(ValueError, match="not finite"):
-        GridLaplaceSampler().perturb(v, 1.0, stream())
+    for sampler in (GridLaplaceSampler(), GaussianSampler()):
+        for given in (stream(), Held(b"", stream(24))):
+            with pytest.raises(ValueError, match="not finite"):
+                sampler.perturb(v, 1.0, given)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 1e-300, 1e300])

@@ -16,7 +16,7 @@ from dpgt_node.agent import encoding
 from dpgt_node.algo.edges import Edges
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.methods import METHODS
-from dpgt_node.algo.methods.dpgt import DPGT
+from dpgt_node.algo.methods.dpgt import DPGT, Steps, next_x, own_y
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.bench.speed.ring import ring
 from dpgt_node.config import model, parse_run
@@ -33,7 +33,7 @@ from dpgt_node.privacy.laws.registry import LAWS
 from dpgt_node.privacy.mechanisms import TRACKING
 from dpgt_node.sim import fast, matrix, rows, simulate
 from dpgt_node.sim.fast import TOLERANCE, TOLERANCE_FLOAT32, FastRun, simulate_fast
-from dpgt_node.sim.matrix import Weights
+from dpgt_node.sim.matrix import Parts, Weights
 from dpgt_node.sim.perturbing import perturb
 from dpgt_node.sim.rows import Rows
 from dpgt_node.sim.team import Team
@@ -395,6 +395,21 @@ def test_sums_of_neighbours_against_the_equation(
                 right = kept + 0.3 * sum(W[i, j] * sent[j, c] for j in range(n))
                 right -= 0.0 if last is None else less * last[i, c]
                 assert out[i, c] == pytest.approx(right, rel=1e-12, abs=1e-12)
+
+
+def test_private_parts_have_the_bits_of_an_agent_s_own() -> None:
+    n, d = 3, 1 << 14  # parts of two rows
+    x, y, g, g_next = np.random.default_rng(4).normal(size=(4, n, d))
+
+    def found(a: Any, at: Any, alone: Any) -> list[np.ndarray]:
+        steps = Steps(0.3, 0.2, 0.1, a, a / 2)
+        own = [own_y(steps, y[at], g[at], then, d, alone) for then in (g_next[at], None)]
+        return [next_x(steps, x[at], y[at], alone, d), *own]
+
+    a = np.array([[0.3], [0.7], [0.1]])
+    for i in range(n):
+        for one, row in zip(found(float(a[i, 0]), i, None), found(a, slice(None), Parts(Team(2))), strict=True):
+            assert one.tobytes() == row[i].tobytes()
 
 
 def test_a_private_value_that_is_not_finite_is_a_divergence() -> None:
