@@ -55,6 +55,16 @@ def test_every_method_has_declared_its_keys():
     assert sorted(with_keys) == sorted(METHODS_WITH_KEYS)
 
 
+def test_keys_are_read_where_the_method_was_not_imported_yet(monkeypatch):
+    registry = importlib.import_module("dpgt_node.algo.methods").METHODS
+    assert registry["sampled-dsgd"].options
+    monkeypatch.setitem(methods.METHOD_KEYS.tables, "sampled-dsgd", methods.Elsewhere)
+    monkeypatch.delitem(registry.loaded, "sampled-dsgd")
+    assert "sampled-dsgd" in registry and "sampled-dsgd" not in registry.loaded
+    found = problems({"algorithm": {"method": "sampled-dsgd", "iterations": 3}, "method": {"nonsense": 3}})
+    assert ("method.nonsense", "unknown key") in found
+
+
 def test_an_absent_or_empty_table_changes_nothing():
     assert "method" not in json.loads(canonical_json(parse({})))
     assert run_sha256(parse({"method": {}})) == run_sha256(parse({}))

@@ -10,9 +10,11 @@ from dpgt_node.errors import ConfigError, ExitCode
 from dpgt_node.learning.data import features, shards
 from dpgt_node.learning.data.arrays import frozen
 from dpgt_node.learning.data.datasets import Dataset
+from dpgt_node.learning.data.digest import shard_sha256
+from dpgt_node.learning.labelled import own_dataset
 from dpgt_node.learning.nets import models
 from dpgt_node.learning.nets.models import SoftmaxOracle
-from dpgt_node.learning.oracle import build_oracle, constants, sample_counts
+from dpgt_node.learning.oracle import build_oracle, constants, oracle_and_digest, sample_counts
 from tests.learning.cases import blobs, run, save
 
 
@@ -30,6 +32,22 @@ def test_shards_cover_the_training_set(npz):
         [build_oracle(replace(config, data=replace(config.data, partition="iid")), i)._x for i in range(3)]
     )
     np.testing.assert_array_equal(shuffled, blobs(31).x_train[np.random.default_rng(0).permutation(31)])
+
+
+def test_the_digest_is_of_the_agents_own_samples(npz, tmp_path):
+    config = run(f"npz:{npz}", partition="contiguous", classes=3)
+    own = save(tmp_path / "own.npz", blobs(8, seed=5))
+    given = [oracle_and_digest(config, shard)[1] for shard in range(3)]
+    given.append(oracle_and_digest(config, 2, data_path=own)[1])
+    rows = (np.arange(11), np.arange(11, 21), np.arange(21, 31))
+    assert given == [*(shard_sha256(blobs(31), some) for some in rows), shard_sha256(blobs(8, seed=5))]
+
+
+@pytest.mark.parametrize("normalise", ["none", "l2"])
+def test_a_network_takes_what_was_normalised(npz, normalise):
+    config = with_features(run(f"npz:{npz}", softmax=Model(name="mlp"), partition="contiguous"), "raw", normalise)
+    expected = features.transform(blobs(31).x_train, "raw", normalise)[11:21]
+    np.testing.assert_array_equal(own_dataset(config, 1).x_train, expected)
 
 
 def test_model_and_privacy_keys_arrive(npz):
@@ -122,8 +140,10 @@ def test_agents_look_at_one_test_set_together(tmp_path, monkeypatch, bias, sampl
     expected = [oracle.evaluate(row, samples) for oracle, row in zip(oracles, x, strict=True)]
     monkeypatch.setattr(models, "_LOOK_TOGETHER", 3)
     monkeypatch.setattr(models, "_LOOK_ROWS", 2)
-    other = SoftmaxOracle(replace(data, x_test=data.x_test.copy()), None, bias=bias)
-    assert repr(models.evaluated_together([*oracles, other], np.vstack([x, x[:1]]), samples)[:7]) == repr(expected)
+    other = SoftmaxOracle(replace(data, x_test=-data.x_test), None, bias=bias)
+    whole = [*expected, other.evaluate(x[0], samples)]
+    assert not tested or whole[7].accuracy_test != whole[0].accuracy_test
+    assert repr(models.evaluated_together([*oracles, other], np.vstack([x, x[:1]]), samples)) == repr(whole)
     with monkeypatch.context() as at:
         at.setattr(SoftmaxOracle, "evaluate", None)
         assert repr(models.evaluated_together(oracles, x, samples)) == repr(expected)
