@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +18,13 @@ from dpgt_node import __version__
 from dpgt_node.config import NodeConfig
 from dpgt_node.config.mixing.robust import Robust
 from dpgt_node.errors import ConfigError, ExitCode, PeerError, RefusedError, StoreError
+from dpgt_node.privacy.laws.keystream import CtrStream
 from dpgt_node.protocol import messages as m
 from dpgt_node.protocol.calls import Call, Heard
 from dpgt_node.protocol.coordinator import coordination
 from dpgt_node.runtime.agent import driver as driver_module
 from dpgt_node.runtime.agent import node as node_module
+from dpgt_node.runtime.agent.node import Node
 from dpgt_node.runtime.agent.refusal import say_refusal
 from dpgt_node.runtime.agent.streams import ReceivingEdge
 from dpgt_node.runtime.coordinator.daemon import Coordinator
@@ -340,6 +343,18 @@ async def test_a_start_that_fails_leaves_no_task_and_no_page(tmp_path: Path) -> 
             await node.serve()
         assert asyncio.all_tasks() <= before
         socket.create_server(page).close()
+
+
+def test_a_node_s_noise_is_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the process that began to draw goes on under a key of its own."""
+    keys, process = iter([(bytes([i] * 16), bytes(16)) for i in range(2)]), [1]
+    monkeypatch.setattr(node_module, "_fresh_key", lambda: next(keys))
+    monkeypatch.setattr(os, "getpid", lambda: process[0])
+    node: Any = SimpleNamespace(_setup=SimpleNamespace(test_keystream=None))
+    stream = Node._keystream(node).stream(0, "X")
+    assert stream.take(32) == CtrStream(bytes(16), bytes(16)).take(32)
+    process[0] = 2
+    assert stream.take(32) == CtrStream(bytes([1] * 16), bytes(16)).take(32)
 
 
 # --- restarts: no second draw, the same bits -------------------------------------------------------------------------
