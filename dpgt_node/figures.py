@@ -47,6 +47,11 @@ def percent(share: float | None) -> str:
     return "–" if share is None or math.isnan(share) else f"{100.0 * share:.3g} %"
 
 
+def counted(count: int, what: str) -> str:
+    """``1 missing value``, ``1,200 missing values``; ``what``: one of them."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def some(names: Sequence[str], most: int = 3) -> str:
     """``agent-3, agent-7, agent-9 and 18 more``: the first ``most`` of the names, or all where they are no more."""
     rest = len(names) - most

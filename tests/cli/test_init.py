@@ -230,6 +230,18 @@ def test_what_cannot_be_is_one_line(
     assert words in line and not (tmp_path / "run.toml").exists()
 
 
+@pytest.mark.parametrize("bounds", [[], ["--bounds", "table"], ["--bounds", "b=0:9"]])
+def test_an_infinite_number_is_told_of_beside_an_empty_cell(
+    bounds: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,label\n0.3,1e400,x\n0.7,2.5,y\n,7,x\n")
+    assert cli.run(["init", "--data", str(path), "--label", "label", *bounds, "--out", str(tmp_path / "o.toml")]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "t.csv: has 1 non-finite value, the first in row 1 of column 'b': it is infinite" in first
+    assert "--missing: the data have 1 empty cell (1 in 'a')" in second
+
+
 def test_a_folder_without_parts_keeps_a_test_share_and_its_commands_work(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,7 +74,7 @@ def test_rows_get_names_in_the_order_of_the_file(folder: Path, capsys: pytest.Ca
     out, err = capsys.readouterr()
     head, *found = out.splitlines()
     assert "new.csv: column 'site' has words that categories does not list in 1 of 4 rows" in err
-    assert "column 'size' has 1 values outside its bounds 0 to 100" in err
+    assert "column 'size' has 1 value outside its bounds 0 to 100" in err
     assert head == "class" and (found[0], found[1], found[3]) == ("large", "small", "large")
     asked = ["predict", str(folder / "m"), "--data", str(folder / "new.csv"), "--chances", "--format", "json"]
     assert cli.run(asked) == 0

@@ -18,7 +18,7 @@ from dpgt_node import figures
 from dpgt_node.config.data import CLASSES, expanded
 from dpgt_node.config.declare.reader import suggestion
 from dpgt_node.errors import ConfigError, Problem
-from dpgt_node.learning.data.columns import Column, uneven
+from dpgt_node.learning.data.columns import Column, infinite, uneven
 from dpgt_node.learning.data.datasets import likely_layout, load_npz
 from dpgt_node.learning.data.labels import LabelError, numbered
 from dpgt_node.learning.data.pictures.folders import load_folder
@@ -146,14 +146,17 @@ def _table(
     if found.words:
         draft.data["categories"] = found.words
         draft.reasons.append("categories: the words that the table has; everybody who gets this file reads them")
+    wrong = list(found.wrong)
+    if found.empty and missing is None:
+        each = ", ".join(f"{count} in {name!r}" for name, count in found.empty.items())
+        message = (
+            f"the data have {figures.counted(sum(found.empty.values()), 'empty cell')} ({each}): leave these rows out "
+            "of the file, the columns out by --ignore, or count a cell as the middle of its bounds: --missing middle"
+        )
+        wrong.append(Problem("command line", "--missing", message))
+    if wrong:
+        raise ConfigError(wrong)
     if found.empty:
-        if missing is None:
-            each = ", ".join(f"{count} in {name!r}" for name, count in found.empty.items())
-            message = (
-                f"the data have {sum(found.empty.values())} empty cells ({each}): leave these rows out of the file, "
-                "the columns out by --ignore, or count a cell as the middle of its bounds: --missing middle"
-            )
-            raise ConfigError.one("command line", "--missing", message)
         draft.data["missing"] = missing
         draft.reasons.append('missing = "middle": an empty cell counts as the middle of its bounds, and as no category')
     _set_bounds(draft, found.numbers, stated_bounds, from_table=FROM_TABLE in bounds)
@@ -177,6 +180,7 @@ class _Columns:
     words: dict[str, list[str]] = field(default_factory=dict)
     numbers: dict[str, tuple[float, float]] = field(default_factory=dict)
     empty: dict[str, int] = field(default_factory=dict)
+    wrong: list[Problem] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
 
@@ -198,7 +202,13 @@ def _columns(paths: Sequence[Path], tables: Sequence[Table], label: str, ignore:
             found.words[name] = sorted(words)
             gaps = sum(not text for column in held for text in _texts(column))
         else:
-            numbers = np.concatenate([column for column in held if not isinstance(column, list)])
+            each = {path: column for path, column in zip(paths, held, strict=True) if not isinstance(column, list)}
+            found.wrong += [
+                Problem(str(path), "", why)
+                for path, column in each.items()
+                if (why := infinite(name, column)) is not None
+            ]
+            numbers = np.concatenate(list(each.values()))
             gaps = int(np.count_nonzero(np.isnan(numbers)))
             found.numbers[name] = float(np.nanmin(numbers)), float(np.nanmax(numbers))
         if gaps:

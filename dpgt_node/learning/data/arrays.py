@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node import figures
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.labels import MAX_CLASSES, LabelError, Labels, numbered
 from dpgt_node.learning.data.pictures.layout import Unlike, stacked
@@ -177,7 +178,8 @@ def _features(
         bad = np.argwhere(~np.isfinite(x))
         if not len(bad):
             return x
-        problems.append(Problem(source, name, f"has {len(bad)} non-finite values, the first in row {bad[0][0]}"))
+        values = figures.counted(len(bad), "non-finite value")
+        problems.append(Problem(source, name, f"has {values}, the first in row {bad[0][0]}"))
     return None
 
 

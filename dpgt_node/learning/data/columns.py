@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dpgt_node import figures
 from dpgt_node.config.columns import ByColumn
 from dpgt_node.config.model import Parameter
 from dpgt_node.types import F64
@@ -93,19 +94,16 @@ def encoded(names: Sequence[str], table: Sequence[Column], at: Sequence[int], co
             continue
         else:
             gaps = np.isnan(column)
-            if infinite := int(np.count_nonzero(np.isinf(column))):
-                row = int(np.flatnonzero(np.isinf(column))[0]) + 1
-                problems.append(
-                    f"has {infinite} non-finite values, the first in row {row} of column {name!r}: it is infinite, or "
-                    "too large for a number"
-                )
-                continue
+            if (why := infinite(name, column)) is not None:
+                problems.append(why)
+                column = np.where(np.isinf(column), 0.0, column)  # its other faults are told of, too
             block, outside = _scaled(column, gaps, bounds.get(name))
             if outside:
                 low, high = bounds[name]
                 remarks.append(
-                    f"column {name!r} has {outside} values outside its bounds {low:g} to {high:g}: they count as the "
-                    "nearest end; wider bounds would keep them apart"
+                    f"column {name!r} has {figures.counted(outside, 'value')} outside its bounds {low:g} to {high:g}: "
+                    f"{'it counts' if outside == 1 else 'they count'} as the nearest end; wider bounds would keep "
+                    f"{'it' if outside == 1 else 'them'} apart"
                 )
             if name not in bounds and len(column):
                 sizes[name] = float(np.abs(block).max())
@@ -119,6 +117,15 @@ def encoded(names: Sequence[str], table: Sequence[Column], at: Sequence[int], co
         remarks.append(f"{odd[0]}; {odd[1]}")
     numbers = np.concatenate(found, axis=1) if found and not problems else np.zeros((0, 0))
     return Encoded(numbers, tuple(problems), tuple(remarks))
+
+
+def infinite(name: str, column: F64) -> str | None:
+    """Why a column of numbers is none; None: every number in it is finite, or its cell empty."""
+    rows = np.flatnonzero(np.isinf(column))
+    if not len(rows):
+        return None
+    values = figures.counted(len(rows), "non-finite value")
+    return f"has {values}, the first in row {rows[0] + 1} of column {name!r}: it is infinite, or too large for a number"
 
 
 def _scaled(column: F64, gaps: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], ends: object) -> tuple[F64, int]:
@@ -176,8 +183,9 @@ def _missing(empty: Mapping[str, tuple[int, int]]) -> str:
     each = [f"{count} in {name!r} (first: row {row})" for name, (count, row) in list(empty.items())[:_NAMED]]
     more = f" and more in {len(empty) - _NAMED} other columns" if len(empty) > _NAMED else ""
     return (
-        f"has {total} missing values: {', '.join(each)}{more}; leave these rows out, or fill them in. A run file "
-        'with [data] missing = "middle" counts an empty cell as the middle of its bounds, also when the model predicts'
+        f"has {figures.counted(total, 'missing value')}: {', '.join(each)}{more}; leave these rows out, or fill "
+        'them in. A run file with [data] missing = "middle" counts an empty cell as the middle of its bounds, '
+        "also when the model predicts"
     )
 
 

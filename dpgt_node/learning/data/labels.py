@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node import figures
 from dpgt_node.types import I64
 from dpgt_node.values import dataclass
 
@@ -32,11 +33,12 @@ class Numbered:
 
 
 class LabelError(ValueError):
-    """Labels that are no classes.  ``part``: which array has them; None: all together."""
+    """Labels that are no classes.  ``part``: which array has them; None: all together.  ``at``: the first, from 0."""
 
-    def __init__(self, message: str, part: int | None = None) -> None:
+    def __init__(self, message: str, part: int | None = None, at: int | None = None) -> None:
         super().__init__(message)
         self.part = part
+        self.at = at
 
 
 def numbered(parts: Sequence[Labels], stated: int | tuple[str, ...] | None) -> Numbered:
@@ -88,8 +90,9 @@ def _named(labels: Labels, names: tuple[str, ...], part: int) -> I64:
     seen, at = np.unique(_text(labels), return_inverse=True)
     numbers = np.array([known.get(str(word).strip(), -1) for word in seen], dtype=np.int64)
     found: I64 = numbers[at] if len(seen) else np.zeros(0, np.int64)
-    if strange := int(np.count_nonzero(found < 0)):
-        raise LabelError(f"has {strange} labels that [data] classes does not name", part)
+    if len(strange := np.flatnonzero(found < 0)):
+        message = f"has {figures.counted(len(strange), 'label')} that [data] classes does not name"
+        raise LabelError(message, part, int(strange[0]))
     return found
 
 

@@ -6,17 +6,19 @@ import csv
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from dpgt_node import figures
 from dpgt_node.config.declare.reader import suggestion
 from dpgt_node.errors import ConfigError, Problem
 from dpgt_node.learning.data.arrays import Dataset, checked
 from dpgt_node.learning.data.columns import EMPTY, Column, Columns, encoded, features_of
+from dpgt_node.learning.data.labels import LabelError, Labels, numbered
 from dpgt_node.types import F64
 
 _COMMAS = "; a comma inside a number counts as a separator"
@@ -56,6 +58,7 @@ def load_table(
     remarks = (*_numbering(path, names, table, at), *_repeated(names, table, label, at))
     x, said = _numbers(path, names, table, at, columns)
     y = labels_of(path, table[names.index(label)], label)
+    labels = {path: y}
     if test is not None:
         test_names, test_table = _READERS[kind](test)
         if columns.chosen is None and test_names != names:
@@ -64,13 +67,34 @@ def load_table(
         test_at = _features(test, test_names, label, columns)
         x_test, test_said = _numbers(test, test_names, test_table, test_at, columns)
         said = (*said, *(f"{line} (test file)" for line in test_said if line not in said))
-        y_test = labels_of(test, test_table[test_names.index(label)], label)
+        labels[test] = y_test = labels_of(test, test_table[test_names.index(label)], label)
     else:
         order = np.random.default_rng(0).permutation(len(x))
         kept = len(x) - int(test_fraction * len(x))
         x, x_test, y, y_test = x[order[:kept]], x[order[kept:]], y[order[:kept]], y[order[kept:]]
     arrays = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
-    return checked(str(path), arrays, classes, (*remarks, *said))
+    try:
+        return checked(str(path), arrays, classes, (*remarks, *said))
+    except ConfigError as error:
+        raise _of_column(error, label, labels, classes) from error
+
+
+def _of_column(
+    error: ConfigError,
+    label: str,
+    labels: Mapping[Path, npt.NDArray[np.generic]],
+    classes: int | tuple[str, ...] | None,
+) -> ConfigError:
+    """``error``, what it says of the arrays of labels said of the tables' column instead, with the row."""
+    problems = [one for one in error.problems if not one.key.startswith("y_")]
+    for path, column in labels.items():
+        try:
+            numbered([cast("Labels", column)], classes)
+        except LabelError as why:
+            row = "" if why.at is None else f", the first in row {why.at + 1}"
+            problems.append(Problem(str(path), "", f"column {label!r} {why}{row}"))
+    # What is wrong with both tables together alone stays as it is.
+    return ConfigError(problems) if len(problems) >= len(error.problems) else error
 
 
 def read_table(path: Path) -> Table:
@@ -167,10 +191,11 @@ def labels_of(path: Path, column: Column, label: str) -> npt.NDArray[np.generic]
         empty = int(np.count_nonzero(np.isnan(column)))
         whole = np.isfinite(column) & (column == np.floor(column)) & (np.abs(column) <= 2**31)
         if bad := int(np.count_nonzero(~whole & ~np.isnan(column))):
-            raise _bad(path, f"column {label!r} holds {bad} values that are no labels; labels are integers or words")
+            held = figures.counted(bad, "value")
+            raise _bad(path, f"column {label!r} holds {held} that cannot be a label; labels are integers or words")
         values = np.where(whole, column, 0.0).astype(np.int64)
     if empty:
-        raise _bad(path, f"column {label!r} has {empty} missing labels: leave these rows out")
+        raise _bad(path, f"column {label!r} has {figures.counted(empty, 'missing label')}: leave these rows out")
     return values
 
 

@@ -63,7 +63,7 @@ def test_bounds_words_and_empty_cells_become_numbers(tmp_path: Path) -> None:
     assert Columns.of(run_of(tmp_path, **STATED).data.params).width == data.x_train.shape[1] == 3
     outside, strange = sorted(data.remarks)
     assert (
-        "'age' has 1 values outside its bounds 18 to 80" in outside
+        "'age' has 1 value outside its bounds 18 to 80" in outside
         and "'site' has words" in strange
         and "in 1 of 5 rows" in strange
     )
@@ -206,7 +206,7 @@ def test_labels_by_name_by_number_and_by_what_is_there() -> None:
 @pytest.mark.parametrize(
     ("labels", "stated", "words"),
     [
-        (np.array([0]), ("3", "5"), "1 labels that .* does not name"),
+        (np.array([0]), ("3", "5"), "1 label that .* does not name"),
         (np.array(["x"]), 2, "are words: name the classes"),
         (np.array([2]), 2, "has label 2; the limit is 1"),
         (np.array([1, -1]), 2, "has a negative label: -1"),

@@ -59,19 +59,22 @@ BAD = {
     "twice": (csv_text(head="label,label,b"), "2 columns named 'label'"),
     "only labels": ("label\n1\n0\n", "no column besides"),
     "text": (csv_text([*ROWS, ["x", 1, 2.0]]), "holds something that is no number: row 6 of column 'a'$"),
-    "missing": ("a,label,b\n1,,3\n", "column 'label' has 1 missing labels: leave these rows out$"),
-    "missing word": ("a,label,b\n1,cat,3\n2,?,4\n", "column 'label' has 1 missing labels"),
+    "missing": ("a,label,b\n1,,3\n", "column 'label' has 1 missing label: leave these rows out$"),
+    "missing word": ("a,label,b\n1,cat,3\n2,?,4\n", "column 'label' has 1 missing label"),
     "word column": (csv_text([["x", 1, 2], ["y", 0, 1]]), r"column 'a' holds words, from row 1 on: list them under"),
     "commas at ends": ("a,label,\n1,0,\n", r"without values: does a comma end each line\?$"),
     "ragged": ("a,label,b\n1,0,3\n1,0\n", "has 3 values a row, but row 2 has 2$"),
     "beyond the names": ("a,label\n1,0,x\n", "has 3 values a row under 2 column names"),
     "head too short": ("a,label\n1,0,3\n", "3 values a row under 2 column names"),
-    "half a label": (csv_text([[1, 0.5, 2]]), "holds 1 values that are no labels; labels are integers"),
+    "half a label": (csv_text([[1, 0.5, 2]]), "holds 1 value that cannot be a label; labels are integers"),
     "huge label": (csv_text([[1, 1e300, 2]]), "labels are integers"),
     "many labels": (csv_text([[1, 7 * i, 2] for i in range(150)]), "holds 150 different labels in 150 rows: a number"),
-    "nan": (csv_text([*ROWS, ["nan", 1, 2]]), r"has 1 missing values: 1 in 'a' \(first: row 6\); leave these rows"),
-    "nan label": (csv_text([[1, "nan", 2]]), "column 'label' has 1 missing labels"),
-    "too large": (csv_text([[1, 1, "1e400"]]), "row 1 of column 'b': it is infinite, or too large for a number"),
+    "nan": (csv_text([*ROWS, ["nan", 1, 2]]), r"has 1 missing value: 1 in 'a' \(first: row 6\); leave these rows"),
+    "nan label": (csv_text([[1, "nan", 2]]), "column 'label' has 1 missing label"),
+    "too large": (
+        csv_text([[1, 1, "1e400"]]),
+        "1 non-finite value, the first in row 1 of column 'b': it is infinite, or too large for a number",
+    ),
     "no rows": ("a,label,b\n", "has no rows"),
     "empty": ("", "is empty"),
 }
@@ -87,8 +90,17 @@ def test_bad_csv(tmp_path, case):
 def test_labels_beyond_the_declared_classes(tmp_path):
     path = write(tmp_path, csv_text())
     assert load(path, classes=7).classes == 7
-    with pytest.raises(ConfigError, match="has label 2; the limit is 1"):
+    with pytest.raises(ConfigError, match="column 'label' has label 2; the limit is 1"):
         load(path, classes=2)
+    test = write(tmp_path, csv_text([[1, 9, 2], [1, 0, 2], [1, 8, 2]]), "test.csv")
+    told = r"^\S*test\.csv: column 'label' has 2 labels that \[data\] classes does not name, the first in row 1$"
+    with pytest.raises(ConfigError, match=told):
+        load_dataset(f"csv:{path}", params={"label": "label", "classes": ("0", "1", "2")}, test=test)
+
+
+def test_an_empty_cell_and_an_infinite_one_are_told_of_at_once(tmp_path):
+    with pytest.raises(ConfigError, match=r"1 non-finite value, .*\n.* has 1 missing value: 1 in 'a' \(first: row 2"):
+        load(write(tmp_path, csv_text([["inf", 1, 2], ["", 0, 1]])))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
