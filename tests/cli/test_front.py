@@ -14,6 +14,7 @@ from dpgt_node import __version__, cli
 from dpgt_node.cli.running.launch import last_status
 from dpgt_node.cli.running.live import plain_line
 from dpgt_node.config import demo_toml
+from dpgt_node.errors import ConfigError
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from tests.report.synthetic import digits_run, rows_of, summary_of
 
@@ -31,6 +32,12 @@ DOCUMENTED = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 def test_the_nearest_word_is_named(line: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(line) == 2
     assert hint in capsys.readouterr().err
+
+
+def test_a_problem_of_a_run_file_has_its_name_where_just_one_is_given() -> None:
+    error = ConfigError.one("run file", "graph.R", "is wrong")
+    assert str(cli._named(error, ["check", "a.toml", "--all"])) == "a.toml: graph.R: is wrong"
+    assert str(cli._named(error, ["check", "a.toml", "b.toml"])) == "run file: graph.R: is wrong"
 
 
 def test_nothing_is_named_where_nothing_is_near(capsys: pytest.CaptureFixture[str]) -> None:

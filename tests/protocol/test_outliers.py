@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from dpgt_node.protocol.calls import Heard, Note
 from dpgt_node.protocol.coordinator.comparison import Compared
 from dpgt_node.protocol.coordinator.coordination_types import KeepCompared
 from dpgt_node.protocol.coordinator.witnesses import Said, Witnesses
-from dpgt_node.protocol.outliers import FACTOR, ROUNDS, Outlier, OutlierWatch
+from dpgt_node.protocol.outliers import FACTOR, ROUNDS, Outlier, OutlierWatch, _median
 from dpgt_node.record.digests import read_digests, write_digests
 from tests.protocol.test_digests import NETWORK, RUN, Desk, ended
 
@@ -26,6 +27,11 @@ SILENT = dict.fromkeys(range(6), 0.0)
 
 def told(watch: OutlierWatch, k: int, far: dict[int, float], radius: float = math.inf) -> list[tuple[str, int, float]]:
     return [(one.sender, one.rounds, one.ratio) for one in watch.note("X", k, far, radius, SILENT)]
+
+
+def test_the_middle_of_any_number_of_values() -> None:
+    values = [3.0, -1.0, 8.0, 8.0, 0.5, 7.0]
+    assert [_median(values[:n]) for n in range(1, 7)] == [statistics.median(values[:n]) for n in range(1, 7)]
 
 
 def test_it_takes_rounds_in_a_row_and_doubles() -> None:

@@ -462,6 +462,9 @@ def test_of_a_long_list_in_the_run_file_the_first_items_are_shown() -> None:
     shown = re.sub("<[^>]+>", "", page.source.split("<pre>")[1].split("</pre>")[0])
     assert shown.split("\n") == [*written.split("\n")[:6], *edges[:12], "    … and 289 more", "]", "[data]", "a = 1"]
     assert "310 lines; long lists are cut short here" in page.words()
+    assert '<details class="card">' in page.source, "it is as long as it is, however much of it is shown"
+    keys = page_of(run, rows_of(run), run_text="\n".join(f"k{i} = 1" for i in range(300)))
+    assert "cut short" not in keys.words() and "k299" in keys.words()
 
 
 def test_of_hundreds_of_agents_no_edge_is_an_arrow_of_its_own() -> None:

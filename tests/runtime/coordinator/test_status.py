@@ -15,6 +15,7 @@ from dpgt_node.protocol.coordinator.barrier import (
     AgentEdges,
     AgentGone,
     AgentJoined,
+    Conclude,
     CoordinatorMachine,
     CoordinatorPhase,
     PauseRequested,
@@ -50,10 +51,12 @@ def answered(*troubles: Trouble, study: bool = True, accountant: str = "gdp", lo
     return of(machine, run, SimpleNamespace(recorder=recorder, study=study), 100)
 
 
-def of(machine: Any, run: RunConfig, results: Any, now_s: int, samples: Any = None) -> StatusReply:
+def of(
+    machine: Any, run: RunConfig, results: Any, now_s: int, samples: Any = None, conclusion: Any = None
+) -> StatusReply:
     coordination: Any = SimpleNamespace(
-        barrier=machine, conclusion=None, state="running", awake_ns=lambda now: now, last_seen_s=lambda name, now: 1.0,
-        samples=samples or {},
+        barrier=machine, conclusion=conclusion, state="running", awake_ns=lambda now: now, samples=samples or {},
+        last_seen_s=lambda name, now: 1.0,
     )  # fmt: skip
     return status.reply(run, bytes(16), coordination, results, 8.0, None, now_s * SECOND)
 
@@ -73,6 +76,7 @@ def test_the_first_who_is_lost_says_when_the_run_ends(kind: Any) -> None:
     assert answered(*lost).gives_up_s == 10.0 and answered(*lost, loss="wait").gives_up_s is None
     assert answered(replace(lost[0], kind="slow")).gives_up_s is None, "who is slow is there"
     assert answered(replace(lost[0], kind="slow"), lost[1]).gives_up_s == 15.0
+    assert answered(replace(lost[0], kind="slow")).rounds_per_second == 8.0 and not answered(lost[0]).rounds_per_second
     missing = {a.name: a.missing_s for a in answered(lost[0]).agents}
     assert missing == {"agent-1": None, "agent-2": None if kind == "cut" else 10.0, "agent-3": None}
 
@@ -110,6 +114,21 @@ def test_the_reason_says_whom_the_run_waits_for_and_nothing_while_it_moves() -> 
     machine.step(AgentJoined("agent-1", 0, 0), 44 * SECOND)
     machine.step(StopRun("stopped by the operator", ExitCode.STOPPED), 44 * SECOND)
     assert said(44) == ("stopped by the operator", 0.0)
+    over = of(machine, run, nothing, 45, conclusion=Conclude("finished", ExitCode.DONE, "every agent finished"))
+    assert (over.reason, over.rounds_per_second) == ("every agent finished", 8.0)
+
+
+def test_the_last_round_is_waited_for_and_then_the_end() -> None:
+    machine = CoordinatorMachine(
+        ["agent-1", "agent-2"], 0, barrier_every=1, register_timeout_ns=300 * SECOND, liveness_ns=60 * SECOND,
+        on_agent_loss="wait", now_ns=0,
+    )  # fmt: skip
+    for name in ("agent-1", "agent-2"):
+        machine.step(AgentJoined(name, -1, -1), 0)
+    machine.step(AgentDone("agent-1", 0, 0), 0)
+    assert machine.standstill(10 * SECOND) == "round 0 has waited 10.0 s for agent-2"
+    machine.step(AgentDone("agent-2", 0, 0), 10 * SECOND)
+    assert machine.standstill(20 * SECOND) == "the end of the run has waited 10.0 s for agent-1, agent-2"
 
 
 def test_of_many_agents_a_few_are_named() -> None:
