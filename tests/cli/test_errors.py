@@ -139,6 +139,7 @@ def test_a_i_and_b_i_outside_0_1_are_errors_and_each_agent_is_named(dpgt: Run, t
         code, lines = dpgt(verb, *arguments)
         text = "\n".join(lines)
         assert code == 2 and "agent-3" in text and "agent-1" in text, (verb, lines)
+        assert "scheme.alpha: a_i" in text and "scheme.beta: b_i" in text, (verb, lines)
     assert not (tmp_path / "out").exists() and not (tmp_path / "state").exists()
     assert dpgt("check", run)[0] == 1
 

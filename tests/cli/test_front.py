@@ -14,7 +14,7 @@ from dpgt_node import __version__, cli
 from dpgt_node.cli.running.launch import last_status
 from dpgt_node.cli.running.live import plain_line
 from dpgt_node.config import demo_toml
-from dpgt_node.errors import ConfigError
+from dpgt_node.errors import ConfigError, Problem, attempt
 from dpgt_node.protocol.messages import PROTOCOL_VERSION
 from tests.report.synthetic import digits_run, rows_of, summary_of
 
@@ -38,6 +38,16 @@ def test_a_problem_of_a_run_file_has_its_name_where_just_one_is_given() -> None:
     error = ConfigError.one("run file", "graph.R", "is wrong")
     assert str(cli._named(error, ["check", "a.toml", "--all"])) == "a.toml: graph.R: is wrong"
     assert str(cli._named(error, ["check", "a.toml", "b.toml"])) == "run file: graph.R: is wrong"
+
+
+def test_whatever_is_wrong_in_an_attempt_is_kept() -> None:
+    kept, found = [Problem("a", "b", "c")], [Problem("d", "e", "f"), Problem("g", "h", "i")]
+
+    def refused() -> int:
+        raise ConfigError(found)
+
+    assert attempt(kept, refused) is None and kept[1:] == found
+    assert attempt(kept, lambda: 0) == 0 and len(kept) == 3
 
 
 def test_nothing_is_named_where_nothing_is_near(capsys: pytest.CaptureFixture[str]) -> None:

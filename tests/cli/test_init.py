@@ -23,7 +23,7 @@ from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
 from dpgt_node.cli import dpgt
 from dpgt_node.cli.beginning.draft import Draft, rounded
-from dpgt_node.cli.beginning.init import _next
+from dpgt_node.cli.beginning.init import _contradictions, _next
 from dpgt_node.cli.beginning.made import Made, _forecast
 from dpgt_node.cli.beginning.made import said as shown
 from dpgt_node.config import check_node_in_run, demo_toml, load_node, load_run, parse_run
@@ -285,6 +285,11 @@ def test_an_odd_picture_is_named_before_anything_is_planned(
     assert cli.run(["init", "--data", str(tmp_path / "p"), "--out", str(tmp_path / "run.toml")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "odd.png: is 9 x 9 pixels, 12 of 13 pictures are 6 x 7: bring all to one size" in line
+
+
+def test_owners_are_as_many_as_their_files() -> None:
+    for agents, refused in ((None, []), (2, []), (3, ["--owners"]), (1, ["--owners"])):
+        assert [option for option, _ in _contradictions(["a", "b"], agents, (), owners=True)] == refused
 
 
 def test_nothing_is_written_over(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
