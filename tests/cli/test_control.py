@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, STDOUT
@@ -14,10 +15,15 @@ from pathlib import Path
 import pytest
 
 from dpgt_node import cli
-from dpgt_node.cli.running.control import _show, _show_end
+from dpgt_node.cli.running.control import _call_there, _show, _show_end
+from dpgt_node.errors import PeerError, Untrusted
 from dpgt_node.protocol.messages import AgentStatus, StatusReply
-from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, prepare, write_address
+from dpgt_node.record.summary import load_summary, write_summary
+from dpgt_node.runtime.coordinator.heads import keep_samples
+from dpgt_node.runtime.coordinator.outdir import ADDRESS_FILE, Address, hold, prepare, write_address
+from dpgt_node.runtime.coordinator.watch import Events
 from dpgt_node.sim.simulate import simulate
+from dpgt_node.wire import services
 from tests.e2e import processes
 from tests.runtime.cluster import KEY, cluster, make_run
 
@@ -113,6 +119,17 @@ def test_a_coordinator_that_is_gone_leads_to_the_folder_of_its_run(capsys: pytes
         assert (code, text) == (3, f"dpgt status: {told}`dpgt status --run DIR` (its --out) says how it ended\n")
 
 
+def test_nobody_is_sent_to_the_folder_for_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def distrusted(*_: object, **__: object) -> None:
+        raise Untrusted("127.0.0.1:1 speaks TLS, and this process does not")
+
+    monkeypatch.setattr(services, "status", distrusted)
+    with pytest.raises(PeerError) as caught:
+        _call_there(Address("127.0.0.1:1", None, 0), None)
+    what = "no connection with the coordinator at 127.0.0.1:1: 127.0.0.1:1 speaks TLS, and this process does not"
+    assert str(caught.value) == what
+
+
 def test_a_run_that_is_not_over_and_has_no_coordinator_says_how_to_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +145,62 @@ def test_a_run_that_is_not_over_and_has_no_coordinator_says_how_to_go_on(
     code, text = call(capsys, "status", "--run", tmp_path)
     assert code == 3 and f"the coordinator of the run in {tmp_path} is gone; " in text and again in text
     assert "no answer" not in text
+
+
+def test_the_end_keeps_its_cause_and_advises_to_go_on_only_where_that_helps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ended(tmp_path / "out")
+    write_address(out, "127.0.0.1:1", None)
+    summary = load_summary(out)
+    assert summary is not None
+    summary = replace(summary, rounds=3, rounds_timed=2, seconds=4.0, rounds_per_second=0.5)
+    events = Events(out)
+    again = "start the same command again to go on"
+    for status, advice in (("lost", f"; {again}"), ("refused", f"; once that is mended, {again}"), ("budget", "")):
+        events.note("error", f"{status}: agent-3 did it: now")
+        events.note("warning", "refused agent-2 at 127.0.0.1:9: the run is over")
+        write_summary(out, replace(summary, status=status))
+        code, text = call(capsys, "status", "--run", out)
+        rounds = "3 rounds (the last 2 of them, since it was resumed, in 4 s, 0.5 rounds/s)"
+        line = f"cluster: {status}, round 2 of 3 was the last, {rounds} (agent-3 did it: now{advice})\n"
+        assert code == 0 and text.startswith(line), text
+    write_summary(out, replace(summary, status="stopped", rounds_timed=3))
+    text = call(capsys, "status", "--run", out)[1]
+    assert f" was the last, 0.5 rounds/s on average ({again})\n" in text, "the cause is of another end"
+
+
+def test_a_run_that_ended_before_its_first_round_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(tmp_path / "out", make_run(3), source="test", keystream=None)
+    out = tmp_path / "out"
+    write_address(out, "127.0.0.1:1", None)
+    Events(out).note("error", "refused: never registered: agent-3")
+    code, text = call(capsys, "status", "--run", out)
+    assert (code, text) == (
+        0,
+        "cluster: refused before the first of 4 rounds was done (never registered: agent-3; once that is mended, start "
+        f"the same command again to go on)\nWhat happened: {out / 'events.jsonl'}\n",
+    )
+    assert call(capsys, "stop", "--run", out) == (1, "dpgt stop: cannot stop: the run is refused\n")
+    keep_samples(out, {"agent-1": 9})
+    code, text = call(capsys, "status", "--run", out)
+    assert code == 3 and "the run is not over" in text, "a later start began it"
+
+
+def test_a_coordinator_that_is_there_and_silent_is_not_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ended(tmp_path / "out")
+    write_address(out, "127.0.0.1:1", None)
+    summary = load_summary(out)
+    assert summary is not None
+    write_summary(out, replace(summary, status="stopped"))
+    with hold(prepare(out, make_run(3), source="test", keystream="test"), source="test"):
+        code, text = call(capsys, "status", "--run", out)
+    assert (code, text) == (
+        3,
+        f"dpgt status: the coordinator (pid {os.getpid()}) of the run in {out} is there but does not answer: "
+        "Connection refused; it begins, ends or hangs: ask again in a moment\n",
+    )
+    assert call(capsys, "status", "--run", out)[1].startswith("cluster: stopped, "), "it ended, its process remains"
 
 
 async def test_the_coordinator_of_another_run_on_the_same_port_is_not_believed(

@@ -379,9 +379,13 @@ def test_control_without_a_coordinator(verb: str, arguments: tuple[str, ...], co
 
 
 def test_a_damaged_address_file_is_named(dpgt: Run, tmp_path: Path) -> None:
-    (tmp_path / "coordinator.json").write_text("{")
-    code, lines = dpgt("status", "--run", ".")
-    assert code == 2 and len(lines) == 1 and "coordinator.json: cannot be read" in lines[0]
+    for damaged in ("{", "{}", "[]", '{"address": "h:1", "tls": null, "pid": "x"}'):
+        (tmp_path / "coordinator.json").write_text(damaged)
+        code, lines = dpgt("status", "--run", ".")
+        assert code == 2 and len(lines) == 1
+        assert "coordinator.json: cannot be read: it is not what a coordinator writes there; " in lines[0]
+    code, lines = dpgt("status", "--run", "coordinator.json")
+    assert code == 2 and lines == ["dpgt status: coordinator.json: is a file, and not the output folder of a run"]
 
 
 # --- the command line itself -----------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict
@@ -14,16 +13,15 @@ import click
 
 from dpgt_node import figures
 from dpgt_node.cli import common
+from dpgt_node.cli.running import past
 from dpgt_node.cli.wrapping import say
-from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError
+from dpgt_node.errors import ConfigError, DpgtError, ExitCode, PeerError, Untrusted
 
 if TYPE_CHECKING:
     from dpgt_node.protocol.messages import ControlReply, StatusReply
     from dpgt_node.runtime.coordinator.outdir import Address
 
 TIMEOUT_S = 5.0
-ENDED = "ended"
-"""The state of an agent of a run that is over."""
 
 
 def _target(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +82,8 @@ def _call(target: Address, action: Literal["pause", "resume", "stop"] | None, wa
     try:
         return common.run_async(main())
     except PeerError as error:
-        what = _ANSWERS.get(error.grpc_status, "no answer from the coordinator at {}").format(target.address)
+        other = "no connection with" if isinstance(error, Untrusted) else "no answer from"
+        what = _ANSWERS.get(error.grpc_status, f"{other} the coordinator at {{}}").format(target.address)
         raise PeerError(f"{what}: {error}", grpc_status=error.grpc_status) from error
 
 
@@ -97,8 +96,8 @@ def _ask(
         assert target is not None
         reply = _call_there(target, action)
         return reply
-    over = _result(run_dir)
     if target is None:
+        over = past.result(run_dir)
         if over is not None:  # a simulation's
             return over
         raise ConfigError.one("command line", "--run", f"no coordinator ever ran in {run_dir} (no coordinator.json)")
@@ -106,11 +105,29 @@ def _ask(
         reply = _call_run(run_dir, target, action)
         return reply
     except PeerError as error:
-        if over is not None and (over.state == "finished" or _gone(target.pid)):  # else it goes on, and does not answer
-            return over
-        gone = _gone(target.pid) and error.grpc_status not in _ANSWERS
-        said = f"the coordinator of the run in {run_dir} is gone" if gone else str(error)
-        raise PeerError(f"{said}; {_NOT_OVER}") from error
+        if (ended := past.over(run_dir)) is not None:
+            return ended
+        raise _unanswered(run_dir, target, error) from error
+
+
+def _unanswered(run_dir: Path, target: Address, error: PeerError) -> PeerError:
+    """What to say of a run that is not over and whose coordinator failed to answer with ``error``."""
+    from dpgt_node.runtime.coordinator.outdir import in_use
+
+    alive = past.alive(target.pid)
+    if in_use(run_dir):
+        if not _nobody(error):
+            return error
+        number = f" (pid {target.pid})" if alive else ""
+        said = f"the coordinator{number} of the run in {run_dir} is there but does not answer: {error.__cause__}"
+        return PeerError(f"{said}; it begins, ends or hangs: ask again in a moment")
+    gone = not alive and error.grpc_status not in _ANSWERS
+    return PeerError(f"{f'the coordinator of the run in {run_dir} is gone' if gone else error}; {_NOT_OVER}")
+
+
+def _nobody(error: PeerError) -> bool:
+    """Whether ``error`` of :func:`_call` says that nobody answered, and not that somebody refused or is not trusted."""
+    return error.grpc_status in ("UNAVAILABLE", "DEADLINE_EXCEEDED") and not isinstance(error.__cause__, Untrusted)
 
 
 def _call_there(target: Address, action: Literal["pause", "resume", "stop"] | None, watcher: int = 0) -> Any:
@@ -118,7 +135,7 @@ def _call_there(target: Address, action: Literal["pause", "resume", "stop"] | No
     try:
         return _call(target, action, watcher)
     except PeerError as error:
-        if error.grpc_status in _ANSWERS:
+        if not _nobody(error):
             raise
         raise PeerError(f"{error}; {_PERHAPS_OVER}") from error
 
@@ -133,72 +150,16 @@ def _call_run(run_dir: Path, target: Address, action: Literal["pause", "resume",
     return status if action is None else _call(target, action)
 
 
-def _gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
-
-
-def _result(run_dir: Path) -> StatusReply | None:
-    """The end of the run in ``run_dir``, None while there is none."""
-    from dpgt_node.config import load_run
-    from dpgt_node.privacy.accountants.registry import APPROXIMATE
-    from dpgt_node.protocol.messages import AgentStatus, StatusReply
-    from dpgt_node.record import epsilons
-    from dpgt_node.record.summary import load_summary
-    from dpgt_node.runtime.coordinator.outdir import RUN_FILE
-
-    summary = load_summary(run_dir)
-    if summary is None:
-        return None
-    accountant = epsilons.shown(summary)
-    last = load_run(run_dir / RUN_FILE).K
-    agents = tuple(
-        AgentStatus(
-            agent.name,
-            connected=False,
-            k=summary.rounds - 1,
-            accuracy_test=agent.accuracy_test,
-            epsilon=None if accountant is None else agent.epsilon[accountant],
-            strength="" if accountant is None else epsilons.word(summary, accountant, agent.epsilon[accountant]),
-            state=ENDED,
-        )
-        for agent in summary.agents
-    )
-    return StatusReply(
-        state=summary.status,
-        k=summary.rounds - 1,
-        K=last,
-        run_id=bytes.fromhex(summary.run_id),
-        name=summary.name,
-        rounds_per_second=summary.rounds_per_second or 0.0,
-        agents=agents,
-        consensus_error=summary.consensus_error,
-        reason="" if summary.status == "finished" else "start the same command again to go on",
-        accountant=accountant,
-        delta=summary.privacy.delta if accountant in APPROXIMATE else None,
-        adjacency=summary.privacy.adjacency,
-        delta_warning=epsilons.warned_delta(summary) or "",
-    )
-
-
-def _results(run_dir: Path) -> str:
-    """Where to look, of a run that is over."""
-    report = run_dir / "report.html"
-    return f"Report: {report}" if report.exists() else f"Results in {run_dir}; `dpgt report {run_dir}` makes the report"
-
-
-def _show_end(reply: StatusReply) -> str:
-    """A run that is over: what became of it, and a line an agent."""
+def _show_end(reply: StatusReply, resumed: str = "") -> str:
+    """A run that is over: what became of it, and a line an agent.  ``resumed``: :func:`past.resumed`."""
     from dpgt_node.record.epsilons import head
     from dpgt_node.report.text import accuracy, judged
 
     rate = f", {reply.rounds_per_second:.1f} rounds/s on average" if reply.rounds_per_second else ""
+    rate = f", {resumed}" if resumed else rate
     why = f" ({reply.reason})" if reply.reason else ""
+    if reply.k < 0:
+        return f"{reply.name}: {reply.state} before the first of {reply.K + 1} rounds was done{why}"
     lines = [f"{reply.name}: {reply.state}, round {reply.k} of {reply.K} was the last{rate}{why}"]
     if reply.accountant is not None:
         lines.append(f"  adjacent data sets: {reply.adjacency}")
@@ -271,14 +232,18 @@ def status(
             assert target is not None
             own = secrets.randbits(63) + 1
             return watch(lambda: cast("StatusReply", _call_there(target, None, own)), lambda: None)
-        code = watch(lambda: cast("StatusReply", _ask(run_dir, target, None)), lambda: _result(run_dir))
-        say(_results(run_dir))
+        code = watch(lambda: cast("StatusReply", _ask(run_dir, target, None)), lambda: past.over(run_dir))
+        say(past.results(run_dir))
         return code
     reply = cast("StatusReply", _ask(run_dir, _resolve(run_dir, address, tls_folder, insecure), None))
     if format_ == "text":
-        say(common.reddened(_show_end(reply) if reply.over else _show(reply)))
-        if reply.over and run_dir is not None:
-            say(_results(run_dir))
+        if not reply.over:
+            say(common.reddened(_show(reply)))
+        elif run_dir is None:
+            say(common.reddened(_show_end(reply)))
+        else:
+            say(common.reddened(_show_end(reply, past.resumed(run_dir))))
+            say(past.results(run_dir))
         return ExitCode.DONE
     from dpgt_node.record.summary import to_json
 

@@ -215,11 +215,27 @@ def hold(out: OutDir, *, source: str) -> IO[bytes]:
 def _locked(path: Path, *, source: str) -> IO[bytes]:
     handle = (path / IDENTITY_FILE).open("rb")
     try:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        time.sleep(0.02)  # perhaps somebody only looked, as ``in_use`` does
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         handle.close()
         raise ConfigError.one(source, "--out", f"{path} is in use by another coordinator") from error
     return handle
+
+
+def in_use(path: Path) -> bool:
+    """Whether a coordinator has the run in ``path`` now."""
+    try:
+        with (path / IDENTITY_FILE).open("rb") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def settle(path: Path, *, source: str) -> None:
@@ -264,5 +280,10 @@ def read_address(path: Path) -> Address | None:
         )
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError.one(str(path / ADDRESS_FILE), "", f"cannot be read: {error}") from error
+    except NotADirectoryError as error:
+        raise ConfigError.one(str(path), "", "is a file, and not the output folder of a run") from error
+    except OSError as error:
+        raise ConfigError.one(str(path / ADDRESS_FILE), "", f"cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = "cannot be read: it is not what a coordinator writes there; give --coordinator HOST:PORT instead"
+        raise ConfigError.one(str(path / ADDRESS_FILE), "", message) from error

@@ -30,6 +30,8 @@ log = logging.getLogger("dpgt_node.progress")
 EVENTS_FILE = "events.jsonl"
 EVENTS_KEPT = 200
 SAMPLE_S = 1.0
+_ENDS = frozenset({"finished", "stopped", "refused", "budget", "lost", "failed"})
+"""How the event of an end begins: the status of Conclude."""
 WINDOW_S = 5.0
 """Phases are compared over at least so many seconds, or over the last round where it takes longer."""
 
@@ -82,6 +84,15 @@ def _held(path: Path) -> list[Event]:
                 wall_s, level, text = parse_json(line)
                 found.append(Event(float(wall_s), str(level), str(text)))
     return found
+
+
+def noted_end(out: Path) -> tuple[str, str] | None:
+    """How the last start of the run in ``out`` that came to an end did so, and why; None: none did."""
+    for event in reversed(_held(out / EVENTS_FILE)):
+        status, _, reason = event.text.partition(": ")
+        if status in _ENDS:
+            return status, reason
+    return None
 
 
 class Recent:
