@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import tracemalloc
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -190,6 +192,10 @@ def test_without_numba(monkeypatch):
         assert sampler().perturb(np.zeros(20), 1.0, stream()).size == 20
         with pytest.raises(ValueError, match=r"dpgt-node\[fast\]"):
             sampler(compiled=True).perturb(np.zeros(20), 1.0, stream())
+    for numba in (None, ModuleType("numba")):
+        monkeypatch.setitem(sys.modules, "numba", numba)
+        assert compiled.compiles(10) == (numba is not None) and not compiled.compiles(9)
+        assert compiled.worth_compiling(1 << 40) == (True if numba else None)
 
 
 # --- the law ---------------------------------------------------------------------------------------------------------
@@ -398,8 +404,10 @@ def test_values_that_are_no_numbers_are_refused(bad, d):
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 1e-300, 1e300])
 def test_scales_that_would_release_nonsense_are_refused(scale):
-    with pytest.raises(ValueError, match="scale"):
-        GridLaplaceSampler().perturb(np.zeros(3), scale, stream())
+    for sampler in (GridLaplaceSampler(), GaussianSampler()):
+        for given in (stream(), Held(b"", stream(24))):
+            with pytest.raises(ValueError, match="scale"):
+                sampler.perturb(np.zeros(3), scale, given)
 
 
 def test_leftover_and_range_are_those_of_the_law():
