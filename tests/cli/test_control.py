@@ -68,6 +68,18 @@ def test_text_before_the_first_round_and_in_a_pause() -> None:
     assert _show(paused) == "digits: paused, k = 6 of 200 (why)"
 
 
+def test_text_says_until_when_the_run_waits_for_whom_and_who_left_a_run_that_stops() -> None:
+    late = [replace(AGENTS[1], name=f"agent-{i}", missing_s=2.0) for i in (2, 3)]
+    waits = replace(REPLY, accountant=None, gives_up_s=297.2)
+    ends = "\n  the run ends in 297 s unless {} before that\n"
+    assert ends.format("agent-2 comes") in _show(replace(waits, agents=(AGENTS[0], late[0])))
+    assert ends.format("agent-2, agent-3 come") in _show(replace(waits, agents=(AGENTS[0], *late)))
+    assert ends.format("this mends") in _show(waits), "an edge is down, everybody is here"
+    left = replace(AGENTS[0], connected=False)
+    stops = _show(replace(REPLY, state="stopping", accountant=None, agents=(left, AGENTS[1])))
+    assert "\n  agent-1: has left, k = 7, seen 0.2 s ago\n  agent-2: NOT connected, not seen" in stops
+
+
 def ended(folder: Path) -> Path:
     """The output folder of a launch that finished a while ago."""
     run = make_run(3)

@@ -191,12 +191,16 @@ def _show(reply: StatusReply) -> str:
     if reply.delta_warning:
         lines.append(f"  WARNING: {reply.delta_warning}")
     if reply.gives_up_s is not None:
-        lines.append(f"  the run ends in {reply.gives_up_s:.0f} s unless who is missing comes")
+        missing = [agent.name for agent in reply.agents if agent.missing_s is not None]
+        until = f"{figures.some(missing)} {'comes' if len(missing) == 1 else 'come'}" if missing else "this mends"
+        lines.append(f"  the run ends in {reply.gives_up_s:.0f} s unless {until} before that")
     if reply.slowest is not None:
         lines.append(f"  {reply.slowest.line()}")
     for agent in reply.agents:
         unseen = agent.last_seen_s is None
         parts = ["connected" if agent.connected else "NOT connected"]
+        if reply.state == "stopping" and not agent.connected and not unseen:
+            parts = ["has left"]
         if agent.k >= 0:
             parts.append(f"k = {agent.k}")
         elif not unseen:  # of who never came to this coordinator nobody knows it

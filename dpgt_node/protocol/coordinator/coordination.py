@@ -379,19 +379,20 @@ class Coordination:
     def _asked(self, request: m.ControlRequest, out: Out, now_ns: int) -> None:
         barrier = self.barrier
         running, paused = (barrier.phase is p for p in (co.CoordinatorPhase.RUNNING, co.CoordinatorPhase.PAUSED))
+        stands = "has not begun" if self.state == "waiting" and not self.samples else f"is {self.state}"
         match request.action:
             case "pause" if running:
                 out.append(KeepPause(True))
                 self._move(co.PauseRequested(), out, now_ns)
                 reply = m.ControlReply(True, f"paused; agents finish round {barrier.go_through}")
             case "pause":
-                reply = m.ControlReply(paused, f"the run is {self.state}")
+                reply = m.ControlReply(paused, f"the run {stands}")
             case "resume" if barrier.paused and self._stage is Stage.OPEN:
                 out.append(KeepPause(False))
                 self._move(co.ResumeRequested(), out, now_ns)
                 reply = m.ControlReply(True, "running")
             case "resume":
-                reply = m.ControlReply(running, f"the run is {self.state}")
+                reply = m.ControlReply(running, f"the run {stands}")
             case "stop":
                 self._move(co.StopRun(request.reason or "stopped by the operator"), out, now_ns)
                 reply = m.ControlReply(True, "stopping")

@@ -68,7 +68,7 @@ def reply(
         rounds_per_second=rounds_per_second if conclude or _moves(machine, troubles) else 0.0,
         agents=tuple(agents),
         consensus_error=recorder.consensus if recorder and results.study else None,
-        reason=(conclude.reason if conclude else _standstill(coordination, troubles, now_ns))[:1000],
+        reason=(conclude.reason if conclude else _standstill(run.graph.agents, coordination, troubles, now_ns))[:1000],
         accountant=accountant,
         delta=run.privacy.delta if accountant in APPROXIMATE else None,
         adjacency=adjacency(run),
@@ -96,12 +96,13 @@ def _moves(machine: co.CoordinatorMachine, troubles: Sequence[Trouble]) -> bool:
     return machine.phase is co.CoordinatorPhase.RUNNING and all(trouble.kind == "slow" for trouble in troubles)
 
 
-def _standstill(coordination: Coordination, troubles: Sequence[Trouble], now_ns: int) -> str:
+def _standstill(names: Sequence[str], coordination: Coordination, troubles: Sequence[Trouble], now_ns: int) -> str:
     """Why the run does not move; empty while it does."""
     machine = coordination.barrier
     if troubles:
         said = "; ".join(trouble.line(now_ns) for trouble in troubles[:TROUBLES_SHOWN])
-        return said + (f"; and {len(troubles) - TROUBLES_SHOWN} more" if len(troubles) > TROUBLES_SHOWN else "")
+        said += f"; and {len(troubles) - TROUBLES_SHOWN} more" if len(troubles) > TROUBLES_SHOWN else ""
+        return f"{said}; waiting for {_RESUME}" if machine.phase is co.CoordinatorPhase.PAUSED else said
     match machine.phase:
         case co.CoordinatorPhase.GATHERING:
             # Every agent's D is known from the beginning on, also to a later life of the process.
@@ -112,5 +113,8 @@ def _standstill(coordination: Coordination, troubles: Sequence[Trouble], now_ns:
             return f"agents finish round {machine.go_through} and wait for {_RESUME}"
         case co.CoordinatorPhase.PAUSED:
             return f"waiting for {_RESUME}"
+        case co.CoordinatorPhase.STOPPING:
+            here = [name for name in names if machine.connected(name)]
+            return machine.standstill(now_ns) + (f"; waiting for {figures.some(here)} to end" if here else "")
         case _:
             return machine.standstill(now_ns)

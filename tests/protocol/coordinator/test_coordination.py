@@ -371,7 +371,7 @@ def ask(desk: Desk, action: m.Action) -> tuple[list[Any], m.ControlReply]:
 def test_control_by_state() -> None:
     desk = Desk()
     for action in ("pause", "resume"):
-        assert ask(desk, action) == ([], m.ControlReply(False, "the run is waiting"))  # type: ignore[arg-type]
+        assert ask(desk, action) == ([], m.ControlReply(False, "the run has not begun"))  # type: ignore[arg-type]
     calls = desk.start()
     assert ask(desk, "resume") == ([], m.ControlReply(True, "the run is running"))
     assert ask(desk, "pause") == ([ct.KeepPause(True)], m.ControlReply(True, "paused; agents finish round 0"))
@@ -388,7 +388,7 @@ def test_control_by_state() -> None:
 def test_a_pause_of_an_earlier_life_is_ended_once() -> None:
     desk = Desk(paused=True)
     assert ask(desk, "resume") == ([ct.KeepPause(False)], m.ControlReply(True, "running"))
-    assert ask(desk, "resume") == ([], m.ControlReply(False, "the run is waiting"))
+    assert ask(desk, "resume") == ([], m.ControlReply(False, "the run has not begun"))
 
 
 def test_nothing_is_resumed_after_the_end() -> None:

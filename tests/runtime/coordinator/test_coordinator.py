@@ -396,7 +396,7 @@ async def test_control_by_state_and_by_identity(tmp_path: Path) -> None:
                 assert caught.value.grpc_status == "PERMISSION_DENIED"
         for action in ("pause", "resume"):
             reply = await services.control(operator, m.ControlRequest(action), timeout_s=30)  # type: ignore[arg-type]
-            assert not reply.ok and "waiting" in reply.message
+            assert not reply.ok and "has not begun" in reply.message
         hands = await started(c)
         assert (await services.control(operator, m.ControlRequest("pause"), timeout_s=30)).ok
         for hand in hands:

@@ -107,13 +107,16 @@ def test_the_reason_says_whom_the_run_waits_for_and_nothing_while_it_moves() -> 
     for name in names[1:]:
         machine.step(AgentDone(name, 0, 0), 12 * SECOND)
     assert said(40) == ("waiting for `dpgt resume`", 0.0), "a pause is nobody's fault"
+    machine.step(AgentGone("agent-2"), 40 * SECOND)
+    assert said(43)[0] == "agent-2 left in round 1 and has been away for 31.0 s; waiting for `dpgt resume`"
+    machine.step(AgentJoined("agent-2", 0, 0), 43 * SECOND)
     machine.step(ResumeRequested(), 41 * SECOND)
     for name in names:
         machine.step(AgentGone(name), 42 * SECOND)
     assert said(43)[0].count("has been away") == 3 and said(43)[1] == 0.0
     machine.step(AgentJoined("agent-1", 0, 0), 44 * SECOND)
     machine.step(StopRun("stopped by the operator", ExitCode.STOPPED), 44 * SECOND)
-    assert said(44) == ("stopped by the operator", 0.0)
+    assert said(44) == ("stopped by the operator; waiting for agent-1 to end", 0.0)
     over = of(machine, run, nothing, 45, conclusion=Conclude("finished", ExitCode.DONE, "every agent finished"))
     assert (over.reason, over.rounds_per_second) == ("every agent finished", 8.0)
 
