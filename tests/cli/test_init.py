@@ -58,6 +58,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     table(folder / "trees.csv")
     table(folder / "gaps.csv", 200, gaps=True)
+    (folder / "twice.csv").write_text("a,a,b,kind\n1,2,3,x\n4,5,7,y\n0,9,1,x\n")
     made = table_like(6, 4, 300, 60)
     np.savez(
         folder / "t.npz", x_train=made.x_train, y_train=made.y_train + 1, x_test=made.x_test, y_test=made.y_test + 1
@@ -214,6 +215,9 @@ def test_which_verdict_to_believe_is_said_where_the_file_has_the_other_one(toget
         (["trees.csv", "--label", "kind", "--bounds", "site=0:3"], "'site': bounds are of columns of numbers"),
         (["trees.csv", "--label", "kind", "--bounds", "hight=5:6"], "has no column 'hight'; did you mean \"height\"?"),
         (["trees.csv", "--label", "remark"], "different labels"),
+        (["twice.csv", "--label", "kind"], "twice.csv: has 2 columns 'a', of which nobody can say one"),
+        (["twice.csv", "--label", "kind", "--ignore", "a"], "has 2 columns 'a'"),
+        (["digits", "--agents", "5000"], "dpgt init: command line: --agents: 5000 agents cannot share"),
         (["t.npz", "--label", "kind"], "is for tables"),
         (["t.npz", "--owners"], "needs a --data for each owner"),
         (["absent.csv", "--label", "kind"], "--data: cannot read"),
@@ -224,7 +228,8 @@ def test_which_verdict_to_believe_is_said_where_the_file_has_the_other_one(toget
 def test_what_cannot_be_is_one_line(
     arguments: list[str], words: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["init", "--data", str(data / arguments[0]), *arguments[1:], "--out", str(tmp_path / "run.toml")]
+    name = arguments[0] if arguments[0] == "digits" else str(data / arguments[0])
+    asked = ["init", "--data", name, *arguments[1:], "--out", str(tmp_path / "run.toml")]
     assert cli.run(asked) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line and not (tmp_path / "run.toml").exists()

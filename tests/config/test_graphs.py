@@ -90,10 +90,10 @@ def test_random_follows_its_seed_and_probability():
         ({"generator": "star", "center": 4}, "graph.R.center", "must be <= 3"),
         ({"generator": "circulant"}, "graph.R.offsets", "is missing"),
         ({"generator": "edges"}, "graph.R.edges", "is missing"),
-        ({"generator": "edges", "edges": [[1, 2], [1, 4]]}, "graph.R.edges[1]", "an agent number is 1 to 3"),
+        ({"generator": "edges", "edges": [[1, 2], [1, 4]]}, "graph.R.edges[1][1]", "number of an agent, 1 to 3, not 4"),
         ({"generator": "edges", "edges": [[1, 2], [1, 2, 3]]}, "graph.R.edges[1]", "1 -> 2 is there already"),
-        ({"generator": "edges", "edges": [[1, 2, 0.0]]}, "graph.R.edges[0]", "must be > 0"),
-        ({"generator": "edges", "edges": [[True, 2]]}, "graph.R.edges[0]", "an agent number is 1 to 3"),
+        ({"generator": "edges", "edges": [[1, 2, 0.0]]}, "graph.R.edges[0][2]", "must be > 0"),
+        ({"generator": "edges", "edges": [[True, 2]]}, "graph.R.edges[0][0]", "1 to 3, not true"),
         ({"generator": "edges", "edges": [[1]]}, "graph.R.edges[0]", "must be [sender, receiver]"),
         ({"generator": "circulant", "offsets": 3}, "graph.R.offsets", "must be a list"),
         ({"generator": "circulant", "offsets": []}, "graph.R.offsets", "must be a list"),
@@ -114,6 +114,14 @@ def test_bad_generators(generator, key, words):
     ((found, message),) = problems({"graph.R": generator})
     assert found == key
     assert words in message
+
+
+def test_the_first_bad_edges_are_told_of_at_once():
+    edges = [["a", 3], [1.5, 2], [1, 2], [0, 3], [1, 2], [1, 301], *([[2, 9]] * 3)]
+    told = problems({"graph.R": {"generator": "edges", "edges": edges}})
+    places = ["edges[0][0]", "edges[1][0]", "edges[3][0]", "edges[4]", "edges[5][1]", "edges"]
+    assert [key for key, _ in told] == [f"graph.R.{place}" for place in places]
+    assert 'not "a"' in told[0][1] and "not 301" in told[4][1] and told[5][1] == "has 3 more bad edges"
 
 
 def test_the_default_chord_needs_three_agents():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from dpgt_node.config import (
     to_toml,
     with_overrides,
 )
+from dpgt_node.config.declare import reader
 from dpgt_node.config.declare.reader import MAX_FILE_BYTES
 from dpgt_node.errors import ConfigError
 from tests.config.cases import DELETE, S1, parse, problems
@@ -166,6 +168,18 @@ def test_too_large_a_file(tmp_path):
     with path.open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 1)
     assert "larger than 64 MB" in read_error(path)
+
+
+def test_a_device_that_never_ends_is_refused_and_a_pipe_is_read(monkeypatch):
+    monkeypatch.setattr(reader, "MAX_FILE_BYTES", 1_000_000)
+    assert read_error(Path("/dev/zero")) == "zero is larger than 1 MB"
+    end, other = os.pipe()
+    try:
+        os.write(other, demo_toml().encode())
+        os.close(other)
+        assert load_run(Path(f"/dev/fd/{end}")) == parse_run(demo_toml(), "x", Path())
+    finally:
+        os.close(end)
 
 
 @pytest.mark.parametrize("text", ["x = " + "[" * 100_000, "x = " + "9" * 5000, "a = 1\na = 2"])

@@ -146,7 +146,8 @@ def _table(
     if found.words:
         draft.data["categories"] = found.words
         draft.reasons.append("categories: the words that the table has; everybody who gets this file reads them")
-    wrong = list(found.wrong)
+    wrong = [Problem(str(paths[0]), "", _not_one(name, names)) for name in names if names.count(name) > 1]
+    wrong = [*dict.fromkeys(wrong), *found.wrong]
     if found.empty and missing is None:
         each = ", ".join(f"{count} in {name!r}" for name, count in found.empty.items())
         message = (

@@ -113,7 +113,10 @@ def init(
     _placed(draft, folder)
     if owners:
         _own(draft, names)
-    chosen, shape = _planned(draft, names if owners else (), count, target, folder)
+    try:
+        chosen, shape = _planned(draft, names if owners else (), count, target, folder)
+    except ConfigError as error:  # the run file is not there yet, so an option is to blame
+        raise error.of_run_file("command line", "--agents", only={"graph.agents"}) from error
     text = _rendered(draft, chosen, shape)
     rows = _tried(chosen.plan.run, names if owners else ())
     steps = _next(target_file, chosen.plan.run)
@@ -247,7 +250,7 @@ def _run(draft: Draft, name: str, count: int, folder: Path) -> RunConfig:
             "data": draft.data,
             "runtime": {"barrier_every": _BARRIER_EVERY},
         },
-        "dpgt init",
+        draft.data["dataset"],
         folder,
     )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import codecs
 import math
+import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -29,9 +31,15 @@ def read_bytes(path: Path, source: str, key: str = "") -> bytes:
     try:
         if path.is_dir():
             raise ConfigError.one(source, key, f"{path} is a folder, not a file" if key else "is a folder, not a file")
-        if path.stat().st_size > MAX_FILE_BYTES:
+        with path.open("rb") as file:
+            held = os.fstat(file.fileno())
+            regular = stat.S_ISREG(held.st_mode)
+            long = regular and held.st_size > MAX_FILE_BYTES
+            # A pipe or a device says no size, and a device may never end.
+            raw = b"" if long else file.read(-1 if regular else MAX_FILE_BYTES + 1)
+        if long or len(raw) > MAX_FILE_BYTES:
             raise ConfigError.one(source, key, f"{path.name} is larger than {MAX_FILE_BYTES // 1_000_000} MB")
-        return path.read_bytes()
+        return raw
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         where = f" {path}" if key else ""
