@@ -27,6 +27,7 @@ from dpgt_node.cli.beginning.init import _contradictions, _next
 from dpgt_node.cli.beginning.made import Made, _forecast
 from dpgt_node.cli.beginning.made import said as shown
 from dpgt_node.config import check_node_in_run, demo_toml, load_node, load_run, parse_run
+from dpgt_node.errors import ConfigError
 from dpgt_node.learning.data.synthetic import table_like
 from dpgt_node.learning.oracle import build_oracle, sample_counts
 from dpgt_node.sim.own_rows import OwnRows
@@ -317,6 +318,13 @@ def test_without_arguments_it_asks(data: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     run = load_run(tmp_path / "run.toml")
     assert run.n == 2 and run.data.params["label"] == "kind" and "bounds" in run.data.params
+
+
+def test_where_nobody_answers_it_names_the_option(tmp_path: Path) -> None:
+    for told in ("", "digits\n"):
+        done = CliRunner().invoke(dpgt, ["init", "--out", str(tmp_path / "run.toml")], input=told)
+        assert isinstance(done.exception, ConfigError)
+        assert str(done.exception).startswith("command line: --data: is needed: nobody answers here")
 
 
 def test_owners_get_folders_with_their_data_and_a_policy(

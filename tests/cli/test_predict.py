@@ -119,11 +119,18 @@ def test_evaluate_says_what_the_chances_are_worth(folder: Path, capsys: pytest.C
     assert said["loss_at_temperature"] == pytest.approx(loss) and loss < said["loss"]
     assert cli.run(["evaluate", model, "--data", str(table)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert f"At --temperature {said['temperature']:.2g} of `dpgt predict` the loss is {loss:.4f}" in text
+    assert (
+        f"At --temperature {float(format(said['temperature'], '.2g')):g} of `dpgt predict` the loss is {loss:.4f}"
+        in text
+    )
     assert "so the model is too modest. Equal chances have a loss of 0.6931." in text
-    best = Score(0.5, 0.9, 10, 0, 2, 0.7, 1.0, 0.49)
+    best = Score(0.5, 0.9, 50, 0, 2, 0.7, 1.0, 0.49)
     said = "too modest. Equal chances have a loss of 0.6931. No --temperature of `dpgt predict` makes the loss less"
     assert said in _worth(best) and "No --temp" not in _worth(replace(best, highest=0.9))
+    sure = replace(best, temperature=384.2, loss_then=0.1)
+    assert "At --temperature 380 of" in _worth(sure)
+    few = _worth(replace(sure, samples=49))
+    assert "fewer than 50 rows do not tell" in few and "--temperature" not in few and "so the model" not in few
 
 
 def test_the_census_names_the_classes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,8 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from dpgt_node.adversary.results import load
 from dpgt_node.agent.noise import account_for
 from dpgt_node.algo.graph import Topology
 from dpgt_node.algo.schedule import Schedule
-from dpgt_node.cli.eavesdrop.demo import _in_the_clear, _write_digits, one_sample
+from dpgt_node.cli.eavesdrop.demo import _in_the_clear, _outcome, _write_digits, one_sample
 from dpgt_node.config import demo_toml, load_run, parse_run
 from tests.cli.columns import too_long
 from tests.e2e.processes import no_traceback, on_a_terminal
@@ -77,3 +79,8 @@ def test_the_private_demos_noise_hides_the_digits_too(tmp_path: Path) -> None:
         *_, inversion = _in_the_clear(one_sample(run, tmp_path / "digits.npz", noise), tmp_path)
         assert {finding.verdict for finding in inversion.findings} <= expected
         assert len(inversion.pictures) == 10
+
+
+def test_a_cosine_of_nothing_has_no_minus() -> None:
+    one = SimpleNamespace(measured={"B_cosine": -0.001, "psnr_db": 5.0, "label_accuracy": 0.0}, verdict="fails")
+    assert _outcome([cast(Any, SimpleNamespace(findings=[one]))]).endswith("cosine of gradients 0.00")

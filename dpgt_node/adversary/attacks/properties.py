@@ -72,12 +72,12 @@ class _Properties:
         right = sum(f.verdict == "succeeds" for f in told)
         first = [f.measured["rounds_needed"] for f in told]
         slowest = None if None in first or not first else max(x for x in first if x is not None)
-        text = f"the classes of {right} of {len(told)} agents are right" if told else "not measured"
+        text = f"the classes of {right} of {len(told)} agents are named exactly" if told else "not measured"
         share, guess = (mean([x for f in told if (x := f.measured.get(key)) is not None]) for key in _SHARES)
         if share is not None and guess is not None:
-            text += f", {percent(share)} of them on the average (guessing: {percent(guess)})"
+            text += f"; named and held classes overlap by {percent(share)} on average (guessing: {percent(guess)})"
         if slowest is not None:
-            text += f", of all of them from round {int(slowest)} on"
+            text += f"; exact for all from round {int(slowest)} on"
         return result(self.name, text, findings, observation, curves=curves)
 
 

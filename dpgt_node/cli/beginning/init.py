@@ -93,7 +93,13 @@ def init(
     from dpgt_node.cli.pki.shared import parse_hosts
 
     if not names:
-        names, label, agents, epsilon, bounds = _asked(label, agents, epsilon, bounds)
+        try:
+            names, label, agents, epsilon, bounds = _asked(label, agents, epsilon, bounds)
+        except click.Abort as error:
+            if not isinstance(error.__context__, EOFError):  # Ctrl-C
+                raise
+            message = "is needed: nobody answers here, for standard input is at its end"
+            raise ConfigError.one("command line", "--data", message) from error
     count = len(names) if owners else agents or 3
     target, target_file = (
         Target(3.0 if epsilon is None else epsilon, delta),

@@ -179,10 +179,11 @@ def _outcome(results: Sequence[Result]) -> str:
     cosine, psnr = _measured(gradients, "B_cosine"), _measured(inversion, "psnr_db")
     every = [one for result in results for one in result.findings]
     labels = max(sum(_measured(inversion, "label_accuracy")), sum(_measured(every, "labels_right")))
+    alike = round(float(np.mean(cosine)), 2) + 0.0  # -0.0 + 0.0 is 0.0
     seen = sum(one.verdict == "succeeds" for one in inversion)
     return (
         f"{seen} of {len(inversion)} digits recovered (PSNR {np.mean(psnr):.0f} dB), {labels:.0f} of "
-        f"{len(inversion)} labels right, cosine of gradients {np.mean(cosine):.2f}"
+        f"{len(inversion)} labels right, cosine of gradients {alike:.2f}"
     )
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 TABLES = ("csv", "parquet")
 _NEAR = 0.02
+_ENOUGH = 50
+"""Rows from which on chances are judged: a share of n rows is off by up to 0.5/sqrt(n) by chance alone, 0.07 here and
+0.22 of 5 rows.  So few are often all right, and then the least loss is that of certainty, at the lowest temperature."""
 """A difference between chance and accuracy, or in loss, that is not worth a word."""
 
 
@@ -118,15 +121,17 @@ def evaluate(
 def _worth(found: Score) -> str:
     """What the chances of the model are worth on the rows looked at."""
     off = found.highest - found.accuracy
+    mean = f"chances: the highest one is {100 * found.highest:.1f} % on average"
+    equal = f"Equal chances have a loss of {math.log(found.classes):.4f}."
+    if found.samples < _ENOUGH:
+        return f"{mean}; fewer than {_ENOUGH} rows do not tell whether the model is too sure. {equal}"
     sure = "about as sure as it is right" if abs(off) < _NEAR else f"too {'sure' if off > 0 else 'modest'}"
-    said = (
-        f"chances: the highest one is {100 * found.highest:.1f} % on average, so the model is {sure}. "
-        f"Equal chances have a loss of {math.log(found.classes):.4f}."
-    )
+    said = f"{mean}, so the model is {sure}. {equal}"
     if found.loss > found.loss_then + _NEAR:
+        T = float(f"{found.temperature:.2g}")  # by :g then 380, not 3.8e+02
         said += (
-            f" At --temperature {found.temperature:.2g} of `dpgt predict` the loss is {found.loss_then:.4f} on these "
-            "rows: a figure of theirs, as public as they are."
+            f" At --temperature {T:g} of `dpgt predict` the loss is {found.loss_then:.4f} on these rows: "
+            "a figure of theirs, as public as they are."
         )
     elif abs(off) >= _NEAR:
         said += f" No --temperature of `dpgt predict` makes the loss less by more than {_NEAR:g} on these rows."

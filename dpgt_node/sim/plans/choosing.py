@@ -110,7 +110,7 @@ class Choice:
         model = found.run.model.name
         whose = "" if model == "softmax" else f" These figures are softmax's: {model} is not rehearsed."
         return (
-            f"Expected test accuracy of the worst agent: about {known}; guessing on such data: "
+            f"Expected test accuracy of the worst agent: about {known}; guessing on the stand-in data: "
             f"{100 * found.chance:.0f} %.{begins}{whose}"
         )
 

@@ -191,7 +191,7 @@ def test_classes_of_each_agent_come_out(tmp_path: Path) -> None:
         noise = {"zeta": b, "eta": b} if b else {"multiplier": 0.0}
         result = on(properties, play(ring(K=20, data=BY_LABEL, **noise)), tmp_path, **extra)
         assert {f.verdict for f in result.findings} == {"succeeds"}
-        assert result.summary.startswith("the classes of 3 of 3 agents are right")
+        assert result.summary.startswith("the classes of 3 of 3 agents are named exactly; named and")
     hidden = on(properties, play(ring(K=3, data=BY_LABEL, zeta=50.0, eta=50.0)), tmp_path)
     assert all(f.measured["classes_right"] < 1.0 for f in hidden.findings)
     bare = on(properties, play(ring(K=20, data=BY_LABEL, zeta=0.05, eta=0.05)), tmp_path, truth=False)

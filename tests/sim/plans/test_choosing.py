@@ -172,7 +172,7 @@ def test_which_input_is_chosen(
     )
     worst = outcomes[best]
     assert worst is not None and f"of the worst agent: about {100 * worst[1]:.0f} %; guessing" in found.expected
-    assert "guessing on such data: 20 %. Learning begins at about epsilon 0.5." in found.expected
+    assert "guessing on the stand-in data: 20 %. Learning begins at about epsilon 0.5." in found.expected
     assert ("figures are softmax's: mlp is not rehearsed." in found.expected) == (name == "mlp")
     monkeypatch.setattr(_Given, "outcomes", dict.fromkeys([1.0, 2.0]))
     with pytest.raises(ConfigError, match="no plan with bias 1"):
