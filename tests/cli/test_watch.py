@@ -70,6 +70,8 @@ def test_the_folder_tells_the_end_of_a_run_whose_coordinator_is_gone() -> None:
     stopped = replace(RUNNING, state="stopped", reason="an operator stopped it")
     code, text = shown([RUNNING, None], lambda: stopped)
     assert code is ExitCode.STOPPED and "stopped: an operator stopped it" in text
+    line = plain_line(live_status(replace(WAITING, state="stopped", gives_up_s=None)))
+    assert line == "stopped  before round 0", "nobody is waited for any more"
 
 
 def test_who_is_lost_in_mid_run_has_the_time_that_is_left() -> None:

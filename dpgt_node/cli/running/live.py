@@ -244,6 +244,8 @@ def _shown(agents: Sequence[LiveAgent]) -> list[tuple[str, LiveAgent]]:
 
 
 def _connected(status: LiveStatus, *, named: bool = True) -> str:
+    if status.over:
+        return "before round 0"
     missing = [agent.name for agent in status.agents if not agent.connected]
     here = f"{len(status.agents) - len(missing)}/{len(status.agents)} agents connected"
     return f"{here}, waiting for {figures.some(missing)}" if missing and named else here
