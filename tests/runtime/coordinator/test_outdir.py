@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -174,3 +175,16 @@ def test_a_damaged_address_file_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "coordinator.json").write_text(text)
     with pytest.raises(ConfigError, match=r"coordinator\.json"):
         outdir.read_address(tmp_path)
+
+
+def test_who_only_looks_whether_a_coordinator_is_there_keeps_none_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = prepare(tmp_path)
+    looks = (tmp_path / "run_id.json").open("rb")
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    monkeypatch.setattr(outdir.time, "sleep", lambda _: looks.close())
+    assert not outdir.in_use(tmp_path)
+    with outdir.hold(out, source="command line"):
+        assert looks.closed and outdir.in_use(tmp_path)
+    assert not outdir.in_use(tmp_path) and not outdir.in_use(tmp_path / "nowhere")
