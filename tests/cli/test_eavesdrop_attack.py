@@ -231,6 +231,10 @@ def test_inputs_that_cannot_be_are_named(
         assert named in capsys.readouterr().err
     assert dpgt(["eavesdrop", "attack", str(folder / "run.toml"), "--set", "x"]) == 2
     told = capsys.readouterr().err.splitlines()
+    wrong = ["--attack", "telepathy", "--agent", "bar", "--round", "999", "--set", "x"]
+    assert dpgt(["eavesdrop", "attack", str(whole), "--run", str(folder), *wrong]) == 2
+    places = [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert places == ["--attack", "--set", "--agent", "--round"]
     assert len(told) == 3 and "--set: " in told[0] and "is neither a transcript" in told[1] and "--run: " in told[2]
 
 

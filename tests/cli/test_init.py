@@ -320,6 +320,26 @@ def test_without_arguments_it_asks(data: Path, tmp_path: Path) -> None:
     assert run.n == 2 and run.data.params["label"] == "kind" and "bounds" in run.data.params
 
 
+def test_all_that_is_wrong_with_a_table_s_options_is_told_of_at_once(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ("--out", str(tmp_path / "run.toml"))
+    bounds = [word for text in ("girth=5:1", "foo=1:2", "width") for word in ("--bounds", text)]
+    asked = ["init", "--data", str(data / "trees.csv"), "--ignore", "zzz", *bounds, *out]
+    assert cli.run(asked) == 2
+    told = [line.removeprefix("dpgt init: command line: ") for line in capsys.readouterr().err.splitlines()]
+    starts = [
+        "--label: is needed",
+        "--ignore: ",
+        "--bounds: must be COLUMN",
+        "--bounds: the table",
+        "--bounds: must be",
+    ]
+    assert len(told) == 5 and all(line.startswith(start) for line, start in zip(told, starts, strict=True))
+    assert cli.run(["init", "--data", "digits", "--label", "x", "--ignore", "y", *out]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
 def test_where_nobody_answers_it_names_the_option(tmp_path: Path) -> None:
     for told in ("", "digits\n"):
         done = CliRunner().invoke(dpgt, ["init", "--out", str(tmp_path / "run.toml")], input=told)

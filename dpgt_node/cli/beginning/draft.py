@@ -17,7 +17,7 @@ import numpy as np
 from dpgt_node import figures
 from dpgt_node.config.data import CLASSES, expanded
 from dpgt_node.config.declare.reader import suggestion
-from dpgt_node.errors import ConfigError, Problem
+from dpgt_node.errors import ConfigError, Problem, attempt
 from dpgt_node.learning.data.columns import Column, infinite, uneven
 from dpgt_node.learning.data.datasets import likely_layout, load_npz
 from dpgt_node.learning.data.labels import LabelError, numbered
@@ -104,9 +104,10 @@ def drafted(
 
 
 def _no_table(label: str | None, bounds: Sequence[str], ignore: Sequence[str]) -> None:
-    for option, given in (("--label", label), ("--bounds", bounds), ("--ignore", ignore)):
-        if given:
-            raise ConfigError.one("command line", option, "is for tables, .csv and .parquet")
+    given = {"--label": label, "--bounds": bounds, "--ignore": ignore}
+    idle = [Problem("command line", option, "is for tables, .csv and .parquet") for option in given if given[option]]
+    if idle:
+        raise ConfigError(idle)
 
 
 def _classes(names: Sequence[str], count: int) -> str:
@@ -118,18 +119,21 @@ def _table(
 ) -> Draft:
     tables = [read_table(path) for path in paths]
     names = tables[0][0]
+    problems: list[Problem] = []
     if label is None:
-        raise ConfigError.one("command line", "--label", f"is needed: which of {', '.join(names)} is to be predicted")
+        message = f"is needed: which of {', '.join(names)} is to be predicted"
+        problems.append(Problem("command line", "--label", message))
     for path, (held, _) in zip(paths, tables, strict=True):
-        absent = [name for name in (label, *ignore) if held.count(name) != 1]
-        if absent:
-            raise ConfigError(
-                Problem("command line", "--label" if name == label else "--ignore", f"{path} {_not_one(name, held)}")
-                for name in absent
-            )
-        if path != paths[0] and (lacks := [name for name in names if held.count(name) != 1]):
-            raise ConfigError.one("command line", "--data", f"{path} has no column {lacks[0]!r}, {paths[0]} has")
-    stated_bounds = _stated(bounds, names)
+        asked = [*([] if label is None else [("--label", label)]), *(("--ignore", name) for name in ignore)]
+        absent = [(option, name) for option, name in asked if held.count(name) != 1]
+        problems += [Problem("command line", option, f"{path} {_not_one(name, held)}") for option, name in absent]
+        lacks = [name for name in names if held.count(name) != 1]
+        if path != paths[0] and lacks and not absent:
+            message = f"{path} has no column {lacks[0]!r}, {paths[0]} has"
+            problems.append(Problem("command line", "--data", message))
+    stated_bounds = attempt(problems, lambda: _stated(bounds, names))
+    if problems or label is None or stated_bounds is None:
+        raise ConfigError(problems)
     found = _columns(paths, tables, label, ignore)
     if idle := [name for name in stated_bounds if name not in found.numbers]:
         message = f"{', '.join(map(repr, idle))}: bounds are of columns of numbers that the model learns from"
@@ -259,7 +263,9 @@ def _label_names(paths: Sequence[Path], tables: Sequence[Table], label: str) -> 
 
 
 def _stated(bounds: Sequence[str], names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Bounds by column.  ConfigError: all that is wrong."""
     found = {}
+    problems: list[Problem] = []
     for text in bounds:
         if text == FROM_TABLE:
             continue
@@ -270,11 +276,12 @@ def _stated(bounds: Sequence[str], names: Sequence[str]) -> dict[str, tuple[floa
             low = high = math.nan
         if not equals or not low < high or not math.isfinite(high - low):
             form = f'COLUMN=LOW:HIGH with LOW below HIGH, e.g. --bounds "age=18:90", or --bounds {FROM_TABLE}'
-            message = f"must be {form}; not {text!r}"
-            raise ConfigError.one("command line", "--bounds", message)
-        if name not in names:
-            raise ConfigError.one("command line", "--bounds", f"the table {_not_one(name, names)}")
+            problems.append(Problem("command line", "--bounds", f"must be {form}; not {text!r}"))
+        elif name not in names:
+            problems.append(Problem("command line", "--bounds", f"the table {_not_one(name, names)}"))
         found[name] = (low, high)
+    if problems:
+        raise ConfigError(problems)
     return found
 
 

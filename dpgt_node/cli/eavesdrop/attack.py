@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -67,13 +67,16 @@ def attack(
     from dpgt_node.adversary.attack import NotApplicable
     from dpgt_node.adversary.results import About, save, to_json
 
-    chosen, skipped = _chosen(names)
-    if list_:
-        say("\n".join(_described(chosen)))
-        return ExitCode.DONE
     problems: list[Problem] = []
-    extra = attempt(problems, lambda: _settings(settings, chosen))
-    run, run_id, extra = *_given(transcripts, run_path, problems), extra or {}
+    found = attempt(problems, lambda: _chosen(names))
+    if list_:
+        if found is None:
+            raise ConfigError(problems)
+        say("\n".join(_described(found[0])))
+        return ExitCode.DONE
+    chosen, skipped = found or ({}, {})
+    extra = attempt(problems, lambda: _settings(settings, None if found is None else chosen))
+    run, run_id, extra = *_given(transcripts, run_path, agents, rounds, problems), extra or {}
     if (root := data_root()) is not None:
         extra.setdefault("data", str(root))
     case = _case(transcripts, run, run_id, truth, (agents, rounds, seed, extra))
@@ -210,13 +213,6 @@ def _case(
     from dpgt_node.record.truth import find_truth
 
     agents, rounds, seed, extra = options
-    strangers = [name for name in agents if name not in run.graph.agents]
-    if strangers:
-        message = f"{', '.join(strangers)}: the run has {', '.join(run.graph.agents)}"
-        raise ConfigError.one("command line", "--agent", message)
-    late = [k for k in rounds if k > run.K]
-    if late:
-        raise ConfigError.one("command line", "--round", f"{late[0]}: the run ends at round {run.K}")
     captures = tuple(path for path in paths if _is_capture(path))
     transcripts = [path for path in paths if path not in captures]
     observation = Observation.load(transcripts, run, run_id=run_id) if transcripts else None
@@ -230,7 +226,13 @@ def _case(
     return Case(run, observation, captures, known, told, Options(agents, rounds, seed, extra), tied=run_id is not None)
 
 
-def _given(paths: Sequence[Path], run_path: Path | None, problems: list[Problem]) -> tuple[RunConfig, bytes | None]:
+def _given(
+    paths: Sequence[Path],
+    run_path: Path | None,
+    agents: Sequence[str],
+    rounds: Sequence[int],
+    problems: list[Problem],
+) -> tuple[RunConfig, bytes | None]:
     """The run, and its id where ``run_path`` is its folder.  ConfigError: ``problems``, or what is missing or of
     another kind.
     """
@@ -247,9 +249,19 @@ def _given(paths: Sequence[Path], run_path: Path | None, problems: list[Problem]
     else:
         file = run_path / "run.toml" if run_path.is_dir() else run_path
         run = attempt(problems, lambda: load_run(file))
+        problems += [] if run is None else _beyond(run, agents, rounds)
     if problems or run is None or run_path is None:
         raise ConfigError(problems)
     return run, held_run_id(run_path)
+
+
+def _beyond(run: RunConfig, agents: Sequence[str], rounds: Sequence[int]) -> Iterator[Problem]:
+    """What the run has no agents and no rounds of."""
+    if strangers := [name for name in agents if name not in run.graph.agents]:
+        message = f"{', '.join(strangers)}: the run has {', '.join(run.graph.agents)}"
+        yield Problem("command line", "--agent", message)
+    if late := [k for k in rounds if k > run.K]:
+        yield Problem("command line", "--round", f"{late[0]}: the run ends at round {run.K}")
 
 
 def _is_capture(path: Path) -> bool:
@@ -308,19 +320,25 @@ def _import(target: str) -> Attack:
     return made
 
 
-def _settings(pairs: Sequence[str], chosen: dict[str, Attack]) -> dict[str, str]:
-    """KEY=VALUE; ConfigError for a key that no chosen attack knows (one that lists none takes any)."""
+def _settings(pairs: Sequence[str], chosen: dict[str, Attack] | None) -> dict[str, str]:
+    """KEY=VALUE; ConfigError for keys that no chosen attack knows (one that lists none takes any).
+
+    ``chosen`` None: nobody knows which they are.
+    """
     out: dict[str, str] = {}
-    listed = [getattr(one, "settings", None) for one in chosen.values()]
+    problems: list[Problem] = []
+    listed = [None] if chosen is None else [getattr(one, "settings", None) for one in chosen.values()]
     known = sorted({key for keys in listed if keys is not None for key in keys})
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise ConfigError.one("command line", "--set", f"{pair!r} is not KEY=VALUE")
-        if key not in known and None not in listed:
+            problems.append(Problem("command line", "--set", f"{pair!r} is not KEY=VALUE"))
+        elif key not in known and None not in listed:
             message = f"no attack has a setting {key!r}; there are {', '.join(known) or 'none'}"
-            raise ConfigError.one("command line", "--set", message)
+            problems.append(Problem("command line", "--set", message))
         out[key] = value
+    if problems:
+        raise ConfigError(problems)
     return out
 
 
