@@ -98,6 +98,7 @@ def init(
         except click.Abort as error:
             if not isinstance(error.__context__, EOFError):  # Ctrl-C
                 raise
+            click.echo(err=True)  # the question stands in this line
             message = "is needed: nobody answers here, for standard input is at its end"
             raise ConfigError.one("command line", "--data", message) from error
     count = len(names) if owners else agents or 3
