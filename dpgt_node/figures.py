@@ -52,7 +52,7 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
+def some(names: Sequence[str], most: int = 3, between: str = ", ") -> str:
     """``agent-3, agent-7, agent-9 and 18 more``: the first ``most`` of the names, or all where they are no more."""
     rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+    return between.join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")

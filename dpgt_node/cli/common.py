@@ -18,7 +18,7 @@ from dpgt_node import cli
 from dpgt_node.cli import signals
 from dpgt_node.cli.logs import remark, tell
 from dpgt_node.config import RunConfig, listen_address, parse_address
-from dpgt_node.errors import ConfigError, DpgtError, Problem
+from dpgt_node.errors import ConfigError, DpgtError, Problem, attempt
 
 if TYPE_CHECKING:
     import asyncio
@@ -203,10 +203,7 @@ def check_startable(
     if counted:
         from dpgt_node.learning.oracle import sample_counts
 
-        try:
-            samples = sample_counts(run, data_root())
-        except ConfigError as error:
-            problems.extend(error.problems)
+        samples = attempt(problems, lambda: sample_counts(run, data_root())) or samples
     problems.extend(Problem(source, *failure) for failure in hard_failures(run, topology, schedule, samples))
     if problems:
         raise ConfigError(problems)

@@ -50,22 +50,23 @@ def log_format(context: click.Context) -> str:
     return str(context.find_root().meta.get(META, "text"))
 
 
+def _is_json() -> bool:
+    return any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers)
+
+
 def remark(line: str) -> None:
     """Warn of what is not as it should be: plainly, as a command's other output, or as a record where the log is JSON.
 
     Nothing where ``--log-level`` leaves warnings out.
     """
     log = logging.getLogger("dpgt_node.check")
-    if any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers):
+    if _is_json():
         log.warning("%s", line)
     elif log.isEnabledFor(logging.WARNING):
-        print(wrapping.fitted(line, sys.stderr.isatty()), file=sys.stderr, flush=True)
+        tell(line)
 
 
 def tell(line: str) -> None:
     """Print ``line`` on standard error, in the format of the log: why the command fails."""
-    if any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers):
-        line = json_line(time.time(), "error", "dpgt", line)
-    else:
-        line = wrapping.fitted(line, sys.stderr.isatty())
-    print(line, file=sys.stderr, flush=True)
+    said = json_line(time.time(), "error", "dpgt", line) if _is_json() else wrapping.fitted(line, sys.stderr.isatty())
+    print(said, file=sys.stderr, flush=True)

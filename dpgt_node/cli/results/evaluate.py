@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 TABLES = ("csv", "parquet")
 _NEAR = 0.02
+"""A difference between chance and accuracy, or in loss, that is not worth a word."""
 _ENOUGH = 50
 """Rows from which on chances are judged: a share of n rows is off by up to 0.5/sqrt(n) by chance alone, 0.07 here and
-0.22 of 5 rows.  So few are often all right, and then the least loss is that of certainty, at the lowest temperature."""
-"""A difference between chance and accuracy, or in loss, that is not worth a word."""
+0.22 of 5 rows.  So few are often all right, and then the least loss is that of certainty, at the lowest temperature.
+"""
 
 
 @click.command()

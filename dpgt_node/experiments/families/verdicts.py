@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
+from dpgt_node import figures
 from dpgt_node.report.experiments.values import Verdict
 from dpgt_node.values import dataclass
 
@@ -71,9 +72,9 @@ def combined(answers: Mapping[str, Answer], seeds: int = 0) -> Answered:
     scatter = {0: "", 1: " One seed: no interval."}.get(seeds, f" {seeds} seeds, paired, 95 % intervals.")
     no, unsure = ([name for name, answer in answers.items() if answer == which] for which in ("no", "open"))
     if no:
-        return Answered("not reproduced", f"Against it: {_some(no)}.{scatter}")
+        return Answered("not reproduced", f"Against it: {figures.some(no, between='; ')}.{scatter}")
     if unsure:
-        return Answered("too close to call", f"Within the scatter: {_some(unsure)}.{scatter}")
+        return Answered("too close to call", f"Within the scatter: {figures.some(unsure, between='; ')}.{scatter}")
     times = f" in all {len(answers)} comparisons" if len(answers) > 1 else ""
     return Answered("reproduced", f"It holds{times}.{scatter}")
 
@@ -127,8 +128,3 @@ def hinges_on(name: str, values: Mapping[str, float]) -> Answered:
     if len({round(value, 9) for value in values.values()}) > 1 or not values:
         return Answered("not decidable from the paper", f"It holds for one {name} alone, which is not printed: {told}.")
     return Answered("reproduced", f"Every rule asks for the same value: {told}.")
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    return "; ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

@@ -33,6 +33,8 @@ _STAYS = frozenset({IDENTITY_FILE, RUN_FILE, "coordinator.log", "nursery.log", "
 """And what the next run writes over or goes on with: logs, start-up folders, what owners wrote into theirs."""
 SETTLE_S = 10.0
 """So long may the processes of a killed launch take to be gone."""
+_AGAIN_S = 0.02
+"""After which a lock that somebody has is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,15 +217,23 @@ def hold(out: OutDir, *, source: str) -> IO[bytes]:
 def _locked(path: Path, *, source: str) -> IO[bytes]:
     handle = (path / IDENTITY_FILE).open("rb")
     try:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        time.sleep(0.02)  # perhaps somebody only looked, as ``in_use`` does
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(handle, time.monotonic() + _AGAIN_S)  # perhaps somebody only looks, as ``in_use`` does
     except OSError as error:
         handle.close()
         raise ConfigError.one(source, "--out", f"{path} is in use by another coordinator") from error
     return handle
+
+
+def _lock(handle: IO[bytes], end_s: float) -> None:
+    """Keep all others out of ``handle``'s file.  BlockingIOError when somebody has it until ``end_s``, monotonic."""
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end_s:
+                raise
+            time.sleep(_AGAIN_S)
 
 
 def in_use(path: Path) -> bool:
@@ -246,15 +256,11 @@ def settle(path: Path, *, source: str) -> None:
     locks = [path / IDENTITY_FILE, *sorted((path / "agents").glob("*/state/lock"))]
     for lock in locks:
         with blamed(lock), lock.open("rb") as handle:
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if time.monotonic() > end_s:
-                        who = "another coordinator" if lock == locks[0] else "another node"
-                        raise ConfigError.one(source, "--out", f"{lock.parent} is in use by {who}") from error
-                    time.sleep(0.02)
+            try:
+                _lock(handle, end_s)
+            except BlockingIOError as error:
+                who = "another coordinator" if lock == locks[0] else "another node"
+                raise ConfigError.one(source, "--out", f"{lock.parent} is in use by {who}") from error
 
 
 def write_address(path: Path, address: str, tls: Path | None, urls: Mapping[str, str] | None = None) -> None:
